@@ -1,0 +1,62 @@
+# Two commands do everything:  make lab  (work through the lessons)   make test  (check everything).
+# Both set up .venv by themselves on first use. On Linux, `make lab CPU=1` takes PyTorch's small CPU build.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+TORCH := $(shell sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
+
+.PHONY: help setup lab test test-all lessons bench lint clean
+help:
+	@echo "make lab      open the lessons in JupyterLab (in my_lessons/, your own copy)"
+	@echo "make test     run every test that fits in a few minutes"
+	@echo "make test-all run the long ones too"
+	@echo "make lessons  rebuild lessons/ and solutions/*.ipynb from solutions/*.py"
+	@echo "make lint     ruff, mypy, codespell"
+	@echo "make setup    only set up .venv, with the real model"
+	@echo "make clean    remove .venv and build files (my_lessons/ is kept)"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"mini_engine needs Python 3.11 or newer, and {sys.executable} is {v.major}.{v.minor}. Try: make PYTHON=python3.11 $(MAKECMDGOALS)")'
+	$(PYTHON) -m venv $(VENV)
+
+# Each stamp is made again only when pyproject.toml changed, so a second call costs nothing.
+$(VENV)/.lab: pyproject.toml | $(BIN)/python
+ifdef CPU
+	$(BIN)/pip install --quiet "$(TORCH)" --index-url https://download.pytorch.org/whl/cpu
+endif
+	$(BIN)/pip install --quiet --editable .
+	@$(BIN)/mini-engine download smollm2-135m || echo "The real model could not be installed; everything runs on the small one in data/. Try again later: $(BIN)/mini-engine download smollm2-135m"
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/.lab
+	$(BIN)/pip install --quiet --editable ".[test]"
+	@touch $@
+
+setup: $(VENV)/.lab
+
+lab: $(VENV)/.lab
+	@$(BIN)/python tools/open_lab.py
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+lessons: $(VENV)/.test
+	$(BIN)/python tools/build_lessons.py
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/codespell
+
+bench: $(VENV)/.lab
+	$(BIN)/pip install --quiet --editable ".[bench]"
+	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache
