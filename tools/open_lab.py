@@ -32,7 +32,9 @@ def main() -> None:
     for copy in copy_new_lessons(ROOT / "lessons", target):
         print(f"new lesson: {copy.relative_to(ROOT)}")
     if first := next(iter(sorted(target.glob("*.ipynb"))), None):
-        print(f"JupyterLab opens in your browser. Start with {first.relative_to(ROOT)}. Ctrl-C here ends it.", flush=True)
+        print(
+            f"JupyterLab opens in your browser. Start with {first.relative_to(ROOT)}. Ctrl-C here ends it.", flush=True
+        )
     os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={target}", *sys.argv[1:]])
 
 

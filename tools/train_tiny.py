@@ -110,7 +110,9 @@ def train_tokenizer(texts: list[str], context: int):
     alphabet = pre_tokenizers.ByteLevel.alphabet()  # every byte, so that any text can be encoded
     tokenizer.train_from_iterator(
         texts,
-        trainers.BpeTrainer(vocab_size=VOCAB_SIZE, special_tokens=[EOS], initial_alphabet=alphabet, show_progress=False),
+        trainers.BpeTrainer(
+            vocab_size=VOCAB_SIZE, special_tokens=[EOS], initial_alphabet=alphabet, show_progress=False
+        ),
     )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=EOS, model_max_length=context)
 
@@ -153,11 +155,17 @@ def train(corpus: Path, out: Path, kind: str, steps: int, length: int, batch: in
     context = 4096
     texts = {name: json.loads((corpus / f"{name}.json").read_text(encoding="utf-8")) for name in ("train", "heldout")}
     tokenizer = train_tokenizer(texts["train"], context)
-    tokens = {name: torch.tensor(tokenizer(EOS.join(chapters) + EOS, verbose=False)["input_ids"]) for name, chapters in texts.items()}
+    tokens = {
+        name: torch.tensor(tokenizer(EOS.join(chapters) + EOS, verbose=False)["input_ids"])
+        for name, chapters in texts.items()
+    }
     characters = sum(map(len, texts["heldout"]))
     model = make_model(kind, context)
     size = sum(p.numel() for p in model.parameters())
-    print(f"{size:,} parameters, {len(tokens['train']):,} tokens to train on, {len(tokens['heldout']):,} held out", flush=True)
+    print(
+        f"{size:,} parameters, {len(tokens['train']):,} tokens to train on, {len(tokens['heldout']):,} held out",
+        flush=True,
+    )
 
     matrices = [p for p in model.parameters() if p.dim() == 2]
     vectors = [p for p in model.parameters() if p.dim() < 2]
@@ -198,7 +206,9 @@ def train(corpus: Path, out: Path, kind: str, steps: int, length: int, batch: in
         if (step + 1) % 25 == 0:
             print(f"step {step + 1}/{steps}: loss {loss.item():.3f}, {time.monotonic() - start:.0f} s", flush=True)
         if (step + 1) % 250 == 0 and step + 1 < steps:
-            print(f"held out {evaluate(model, tokens['heldout'][:40_000], length):.4f} nats/token on a part", flush=True)
+            print(
+                f"held out {evaluate(model, tokens['heldout'][:40_000], length):.4f} nats/token on a part", flush=True
+            )
             if (step + 1) % 1000 == 0:
                 save(step + 1, evaluate(model, tokens["heldout"], length))
     model.half().float()  # what is stored is what is evaluated
