@@ -1,0 +1,36 @@
+"""Fixtures shared by every part, and the choice of Triton's mode, which must come before anything imports Triton."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+
+if ctypes.util.find_library("cuda") is None:  # no NVIDIA driver: kernels run in Triton's interpreter
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+import pytest
+
+
+def load_or_skip(name: str):
+    from mini_engine.models import ModelNotFoundError, load_model
+
+    try:
+        return load_model(name)
+    except ModelNotFoundError as missing:
+        if os.environ.get("REQUIRE_MODEL") == "1":
+            raise
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
+def tiny_gqa():
+    """The small trained model of the repository, with its tokenizer. It is committed, so its absence is an error."""
+    from mini_engine.models import load_model
+
+    return load_model("tiny-gqa")
+
+
+@pytest.fixture(scope="session")
+def smollm2():
+    """SmolLM2-135M-Instruct. Skips where it is not installed, unless REQUIRE_MODEL=1."""
+    return load_or_skip("smollm2-135m")
