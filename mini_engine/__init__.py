@@ -1,3 +1,35 @@
 """mini_engine: a working LLM inference engine, small enough to read in a day."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
+
+# Where each public name lives. Imported on first use: `import mini_engine` loads neither NumPy nor torch.
+_EXPORTS = {
+    "CompletionOutput": "mini_engine.outputs",
+    "LLM": "mini_engine.llm",
+    "ModelSpec": "mini_engine.catalog",
+    "RequestOutput": "mini_engine.outputs",
+    "SamplingParams": "mini_engine.sampling",
+}
+
+__all__ = ["LLM", "CompletionOutput", "ModelSpec", "RequestOutput", "SamplingParams", "__version__"]
+
+if TYPE_CHECKING:
+    from mini_engine.catalog import ModelSpec
+    from mini_engine.llm import LLM
+    from mini_engine.outputs import CompletionOutput, RequestOutput
+    from mini_engine.sampling import SamplingParams
+
+
+def __getattr__(name: str) -> object:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_EXPORTS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_EXPORTS))
