@@ -1,0 +1,181 @@
+"""`check` runs an exercise's properties on what the learner wrote, says what holds, and hands back something that works."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from mini_engine.course.budget import OutOfSteps, StepBudget, globals_of
+from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, Property
+from mini_engine.course.exercises import find
+from mini_engine.course.guard import InputChanged, Originals, Watched, printed_text
+
+
+class CheckFailed(AssertionError):
+    """An exercise is not right, and COURSE_STRICT=1 or nbgrader asked for an error."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one property. `status` is "ok", "no" or "todo"; `detail` shows the smallest failing case."""
+
+    property: str
+    status: str
+    detail: str = ""
+    printed: str = ""
+
+
+def check(id: str, candidate: Any) -> Any:
+    """Check the learner's function or class; returns it when every property holds, and the reference otherwise.
+
+    So a notebook always runs to its end, with a working version under the learner's name. Printed lines start with
+    [ok], [no], [todo] or a space. With COURSE_STRICT=1, or under nbgrader, raises `CheckFailed` unless all is ok.
+    Raises KeyError for an unknown id.
+    """
+    exercise = find(Exercise, id)
+    reference = exercise.reference
+    outcomes = list(run(exercise, candidate))
+    status = next((o.status for o in outcomes if o.status != "ok"), "ok")
+    print(_report(exercise, status, outcomes))
+    if status != "ok" and is_strict():
+        raise CheckFailed(f"{exercise.id}: {'not done yet' if status == 'todo' else outcomes[-1].property}")
+    return candidate if status == "ok" else reference
+
+
+def is_strict() -> bool:
+    """Whether an exercise that is not right is an error: COURSE_STRICT is set, or nbgrader runs the notebook."""
+    return os.environ.get("COURSE_STRICT", "0") not in ("", "0") or "NBGRADER_EXECUTION" in os.environ
+
+
+def run(exercise: Exercise, candidate: Any) -> Iterator[Outcome]:
+    """The outcome of each property in order, up to the first that does not hold."""
+    try:
+        misfit = _misfit(exercise.reference, candidate, exercise.methods)
+    except Exception as error:
+        misfit = f"this {type(candidate).__name__} cannot be looked at: {type(error).__name__}"
+    if misfit:
+        yield Outcome("is what the exercise asks for", "no", misfit)
+        return
+    for prop in exercise.properties:
+        outcome = run_property(exercise, prop, candidate)
+        yield outcome
+        if outcome.status != "ok":
+            return
+
+
+def run_property(exercise: Exercise, prop: Property, candidate: Any) -> Outcome:
+    """Run one property on a candidate that may do anything: loop, exit, print, raise, or replace the checker's functions."""
+    is_class = isinstance(exercise.reference, type)
+    subject = candidate if is_class else Watched(candidate, exercise)
+    budget = StepBudget(candidate, exercise.budget, exercise.seconds)
+    originals = Originals()
+    name, status, detail = prop.name, "ok", ""
+    with printed_text() as printed:
+        try:
+            with budget:
+                prop.run(subject)
+        except OutOfSteps:
+            pass
+        except InputChanged as error:
+            name, status, detail = INPUTS_UNCHANGED, "no", str(error)
+        except BaseException as error:
+            if budget.interrupted:
+                raise
+            status, detail = _explain(error, candidate, prop)
+    if budget.exceeded:
+        status, detail = "no", f"your code {budget.exceeded}"
+    replaced = originals.restore()
+    if replaced:
+        status, detail = "no", f"your code replaced {', '.join(replaced[:3])} while it ran; it has been put back"
+    raised_or_endless = detail.startswith("your code") and not replaced
+    if raised_or_endless and isinstance(subject, Watched) and subject.last_call:
+        detail += f"\nin the call {subject.last_call}"
+    more = f"... and {printed.dropped:,} characters more" if printed.dropped else ""
+    return Outcome(name, status, detail, "\n".join(filter(None, [printed.text.rstrip(), more])))
+
+
+def _explain(error: BaseException, candidate: Any, prop: Property) -> tuple[str, str]:
+    """The status and the words for what came out of a property."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    learners = {id(g) for g in globals_of(candidate)}
+    checkers = getattr(inspect.unwrap(prop.run), "__code__", None)
+    theirs = [
+        (frame, line) for frame, line in frames if id(frame.f_globals) in learners and frame.f_code is not checkers
+    ]
+    innermost = bool(theirs) and theirs[-1][0] is frames[-1][0]
+    if isinstance(error, NotImplementedError) and innermost:
+        return "todo", ""
+    if type(error) is AssertionError and not innermost:
+        return "no", _text(error)
+    what = f"{type(error).__name__}: {_text(error)}".removesuffix(": ")
+    if not theirs:
+        return "no", f"the check cannot use what your code returned ({what})"
+    frame, line = theirs[-1]
+    source = traceback.extract_tb(error.__traceback__)[[f for f, _ in frames].index(frame)].line
+    return "no", f"your code raised {what}\nin line {line} of {frame.f_code.co_name}: {source}"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException:
+        return "(its message cannot be shown)"
+
+
+def _misfit(reference: Any, candidate: Any, methods: Any) -> str:
+    """Why the candidate is not the kind of thing that the exercise asks for; "" if it is."""
+    if isinstance(reference, type):
+        if not isinstance(candidate, type):
+            return f"the exercise asks for a class, this is {_kind(candidate)}"
+        public = [n for n, m in vars(reference).items() if inspect.isfunction(m) and not n.startswith("_")]
+        wanted = list(methods) if methods is not None else public
+        missing = [name for name in wanted if not callable(getattr(candidate, name, None))]
+        if missing:
+            return f"the class has no method {', '.join(missing)}"
+        pairs = [(name, getattr(reference, name), getattr(candidate, name)) for name in ("__init__", *wanted)]
+    else:
+        if not callable(candidate):
+            return f"the exercise asks for a function, this is {_kind(candidate)}"
+        pairs = [(getattr(reference, "__name__", "it"), reference, candidate)]
+    for name, right, given in pairs:
+        try:
+            asked, offered = inspect.signature(right), inspect.signature(given)
+        except (TypeError, ValueError):
+            continue  # written in C: it has no signature to look at
+        required = [p for p in asked.parameters.values() if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+        try:
+            offered.bind(*required)
+        except TypeError:
+            return f"{name} takes {offered}, the exercise asks for {asked}"
+    return ""
+
+
+def _kind(candidate: Any) -> str:
+    return "None" if candidate is None else f"of type {type(candidate).__name__}"
+
+
+def _report(exercise: Exercise, status: str, outcomes: list[Outcome]) -> str:
+    head = f"[{status}] {exercise.id}  {exercise.title}"
+    if status == "todo":
+        return f"{head}: not done yet, going on with the reference version"
+    lines = [head]
+    for outcome in outcomes:
+        lines.append(f"     {'✓' if outcome.status == 'ok' else '✗'} {outcome.property}")
+        lines += _indented(outcome.detail, "         ")
+    printed = next((o.printed for o in reversed(outcomes) if o.printed), "")
+    if printed:
+        lines += ["     Your code printed:", *_indented(printed, "       | ", limit=5)]
+    if status != "ok":
+        lines.append("     Going on with the reference version.")
+    return "\n".join(lines)
+
+
+def _indented(text: str, margin: str, limit: int = 14) -> list[str]:
+    lines = [line if len(line) <= 160 else line[:160] + " ..." for line in text.splitlines()]
+    hidden = len(lines) - limit
+    shown = lines if hidden <= 0 else [*lines[:limit], f"... {hidden} lines more"]
+    return [margin + line for line in shown]

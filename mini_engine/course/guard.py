@@ -1,0 +1,132 @@
+"""What a learner's code may not do while it is being checked: change the checker, its inputs, or fill the page with text."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import inspect
+import io
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from mini_engine.course.exercise import Exercise
+
+
+class InputChanged(BaseException):
+    """The candidate changed an argument in place. A BaseException, so that no property swallows it."""
+
+
+class Watched:
+    """A function with its calls written down: the last call in words, and an error when an argument was changed in place."""
+
+    def __init__(self, function: Callable[..., Any], exercise: Exercise) -> None:
+        self._function, self._may_change = function, exercise.may_change
+        self._names = [p.name for p in inspect.signature(exercise.reference).parameters.values()]
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self.last_call = ""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        names = [*self._names, *(f"argument {i}" for i in range(len(self._names), len(args)))]
+        arguments = {**dict(zip(names, args)), **kwargs}
+        self.last_call = f"{self.__name__}({', '.join(f'{n}={_brief(v)}' for n, v in arguments.items())})"
+        before = {n: frozen(v) for n, v in arguments.items() if n not in self._may_change}
+        result = self._function(*args, **kwargs)
+        for name, value in before.items():
+            if frozen(arguments[name]) != value:
+                raise InputChanged(f"the call changed its argument `{name}` in place; work on a copy")
+        return result
+
+
+def frozen(value: Any) -> Any:
+    """A value that compares equal as long as the arrays and containers inside `value` hold the same things."""
+    if type(value) is np.ndarray:
+        return value.shape, value.dtype.str, value.tobytes()
+    if isinstance(value, (list, tuple)):
+        return type(value), tuple(map(frozen, value))
+    if isinstance(value, dict):
+        return dict, tuple((frozen(k), frozen(v)) for k, v in value.items())
+    if isinstance(value, (set, frozenset)):
+        return frozenset(map(frozen, value))
+    if isinstance(value, bytearray):
+        return bytes(value)
+    return value if isinstance(value, (int, float, str, bytes)) else id(value)
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+    try:
+        text = getattr(value, "__name__", None) or repr(value)
+    except BaseException:
+        text = type(value).__name__
+    return text if len(text) <= 60 else text[:60] + " ..."
+
+
+class Originals:
+    """The functions and classes of `mini_engine`, NumPy and Python as they are now; `restore` puts back what has been replaced.
+
+    It catches a candidate that swaps a comparison or the reference while it runs. It is no prison: a notebook's own
+    process cannot be one, and a teacher grades with the checks of the source, not of the submission.
+    """
+
+    def __init__(self) -> None:
+        modules = [
+            m for name, m in list(sys.modules.items()) if name.partition(".")[0] == "mini_engine" and m is not None
+        ]
+        self._saved: list[tuple[Any, str, Any]] = []
+        for module in [*modules, np, builtins]:
+            for name, value in list(vars(module).items()):
+                if callable(value) or isinstance(value, Exercise):
+                    self._saved.append((module, name, value))
+                    self._save_inside(value)
+
+    def _save_inside(self, value: Any) -> None:
+        home = str(getattr(value, "__module__", "")).partition(".")[0]
+        if home != "mini_engine":
+            return
+        if isinstance(value, types.FunctionType):
+            self._saved += [
+                (value, name, getattr(value, name)) for name in ("__code__", "__defaults__", "__kwdefaults__")
+            ]
+        elif isinstance(value, type):
+            self._saved += [
+                (value, name, member) for name, member in vars(value).items() if isinstance(member, types.FunctionType)
+            ]
+
+    def restore(self) -> list[str]:
+        """Put every original back; the names of those that had been replaced."""
+        replaced = []
+        for owner, name, value in self._saved:
+            now = getattr(owner, name) if isinstance(owner, types.FunctionType) else vars(owner).get(name)
+            if now is not value:
+                setattr(owner, name, value)
+                replaced.append(f"{getattr(owner, '__name__', owner)}.{name}")
+        return replaced
+
+
+class _ShortText(io.TextIOBase):
+    """A stream that keeps the first characters and counts the rest."""
+
+    def __init__(self, keep: int) -> None:
+        self.keep, self.text, self.dropped = keep, "", 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        room = self.keep - len(self.text)
+        self.text += text[:room]
+        self.dropped += max(len(text) - room, 0)
+        return len(text)
+
+
+@contextlib.contextmanager
+def printed_text(keep: int = 400) -> Iterator[_ShortText]:
+    """Collect what the block prints, on both streams, instead of showing it."""
+    sink = _ShortText(keep)
+    with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
+        yield sink
