@@ -1,0 +1,44 @@
+"""Models: find them, load them, run them in torch or NumPy; their tokenizers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mini_engine.models.errors import CorruptModelError, ModelNotFoundError, UnsupportedModelError
+from mini_engine.models.loading import LoadedModel, build_model, load_model, load_weights, open_checkpoint
+from mini_engine.models.paths import available_models, data_dir, find_model
+from mini_engine.models.tokenizer import IncrementalDetokenizer, Tokenizer
+
+if TYPE_CHECKING:
+    from mini_engine.models.llama import LlamaModel
+    from mini_engine.models.llama_numpy import NumpyLlama
+
+__all__ = [
+    "CorruptModelError",
+    "IncrementalDetokenizer",
+    "LlamaModel",
+    "LoadedModel",
+    "ModelNotFoundError",
+    "NumpyLlama",
+    "Tokenizer",
+    "UnsupportedModelError",
+    "available_models",
+    "build_model",
+    "data_dir",
+    "find_model",
+    "load_model",
+    "load_weights",
+    "open_checkpoint",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LlamaModel":  # importing torch takes seconds, so only who needs it pays
+        from mini_engine.models.llama import LlamaModel
+
+        return LlamaModel
+    if name == "NumpyLlama":
+        from mini_engine.models.llama_numpy import NumpyLlama
+
+        return NumpyLlama
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,196 @@
+"""A GGUF file, llama.cpp's format: metadata, vocabulary and (often quantised) weights in one file.
+
+Weights are rounded to float16 once, as they are read, so that every path through the engine, and every oracle, sees the same numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, quants
+
+from mini_engine.catalog import ModelSpec
+from mini_engine.models.errors import CorruptModelError, UnsupportedModelError
+from mini_engine.models.llama_layout import EMBED, LM_HEAD, NORM, check_spec, layer_name
+from mini_engine.models.tokenizer import Tokenizer, check_vocabulary
+
+REMEDY = "the download is incomplete or damaged: fetch it again"
+TENSOR_NAMES = {"token_embd.weight": EMBED, "output_norm.weight": NORM, "output.weight": LM_HEAD}
+LAYER_PARTS = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+# Every `llama.` key whose meaning is covered below. A key outside this list might change the computation, so it is refused.
+KNOWN_KEYS = {
+    "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.layer_norm_rms_epsilon",
+    "attention.sliding_window", "attention.value_length", "block_count", "context_length", "embedding_length",
+    "expert_count", "expert_used_count", "feed_forward_length", "rope.dimension_count", "rope.freq_base",
+    "rope.scaling.type", "vocab_size",
+}  # fmt: skip
+
+
+def hf_name(name: str) -> str:
+    """The Hugging Face name of a GGUF tensor; a name that is no part of a Llama stays as it is and is refused later."""
+    part = re.fullmatch(r"blk\.(\d+)\.(\w+)\.weight", name)
+    if part and part[2] in LAYER_PARTS:
+        return layer_name(int(part[1]), LAYER_PARTS[part[2]])
+    return TENSOR_NAMES.get(name, name)
+
+
+class CheckedReader(GGUFReader):
+    """The package's reader, with an error that names the tensor where the file ends too early."""
+
+    def _build_tensors(self, start_offs: int, fields: list[Any]) -> None:
+        known = {int(kind) for kind in GGMLQuantizationType}
+        for field in fields:
+            _, _, _, dims, kind, offset = field.parts
+            if int(kind[0]) not in known:
+                raise UnsupportedModelError(
+                    f"the tensor {field.name} has the unknown type {int(kind[0])}; convert the file to F16 or Q8_0"
+                )
+            block, nbytes = GGML_QUANT_SIZES[GGMLQuantizationType(int(kind[0]))]
+            end = int(start_offs) + int(offset[0]) + int(np.prod(dims)) // block * nbytes
+            if end > self.data.size:
+                raise CorruptModelError(
+                    f"the tensor {field.name} ends at byte {end}, the file after {self.data.size}; {REMEDY}"
+                )
+        super()._build_tensors(start_offs, fields)
+
+
+class GGUFFile:
+    """Weights and vocabulary of a GGUF file, read tensor by tensor."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the metadata. Raises CorruptModelError or UnsupportedModelError; decodes no weight yet."""
+        self.path = path
+        try:
+            self._reader = CheckedReader(path)
+        except (UnsupportedModelError, CorruptModelError) as error:
+            raise type(error)(f"{path}: {error}") from None
+        except Exception as error:  # the reader stumbles in many ways over bytes that are not what it expects
+            raise CorruptModelError(
+                f"{path}: not a readable GGUF file of {path.stat().st_size} bytes ({type(error).__name__}: {error}); {REMEDY}"
+            ) from error
+        self._tensors = {hf_name(tensor.name): tensor for tensor in self._reader.tensors}
+        self.spec = self._spec()
+        check_spec(self.spec, path)
+
+    def field(self, key: str, default: Any = ...) -> Any:
+        """A metadata value. CorruptModelError when it is missing and there is no default."""
+        field = self._reader.fields.get(key)
+        if field is not None:
+            return field.contents()
+        if default is ...:
+            raise CorruptModelError(f"{self.path}: the metadata lacks {key}; {REMEDY}")
+        return default
+
+    def _spec(self) -> ModelSpec:
+        architecture = self.field("general.architecture")
+        if architecture != "llama":
+            raise UnsupportedModelError(
+                f"{self.path}: general.architecture is {architecture!r}; only 'llama' can be run"
+            )
+        if self.field("split.count", 1) > 1:
+            raise UnsupportedModelError(
+                f"{self.path}: the model is split over {self.field('split.count')} files; merge them with llama.cpp's gguf-split"
+            )
+        heads, hidden = self.field("llama.attention.head_count"), self.field("llama.embedding_length")
+        context = self.field("llama.context_length")
+        head_dim = self.field("llama.attention.key_length", None) or hidden // heads
+        for key, supported in (  # what would change the computation, and the value that does not
+            ("llama.expert_count", 0),
+            ("llama.rope.scaling.type", "none"),
+            ("llama.rope.dimension_count", head_dim),
+            ("llama.attention.value_length", head_dim),
+        ):
+            if self.field(key, supported) != supported:
+                raise UnsupportedModelError(f"{self.path}: {key} is {self.field(key)!r}; only {supported!r} can be run")
+        window = self.field("llama.attention.sliding_window", 0)
+        if 0 < window < context:
+            raise UnsupportedModelError(
+                f"{self.path}: llama.attention.sliding_window is {window}; only full attention can be run"
+            )
+        if "rope_freqs.weight" in self._tensors:
+            raise UnsupportedModelError(
+                f"{self.path}: rope_freqs.weight scales RoPE (Llama 3.1); only unscaled RoPE can be run"
+            )
+        for key in self._reader.fields:
+            if key.startswith("llama.") and key.removeprefix("llama.") not in KNOWN_KEYS:
+                raise UnsupportedModelError(
+                    f"{self.path}: the metadata key {key}={self.field(key)!r} is not known; the model may need more than a plain Llama"
+                )
+        eos = self.field("tokenizer.ggml.eos_token_id", None)
+        return ModelSpec(
+            name=self.path.stem,
+            num_hidden_layers=self.field("llama.block_count"),
+            hidden_size=hidden,
+            num_attention_heads=heads,
+            num_key_value_heads=self.field("llama.attention.head_count_kv", heads),
+            head_dim=head_dim,
+            intermediate_size=self.field("llama.feed_forward_length"),
+            vocab_size=self.field("llama.vocab_size", None) or len(self.field("tokenizer.ggml.tokens")),
+            max_position_embeddings=context,
+            rms_norm_eps=float(
+                f"{self.field('llama.attention.layer_norm_rms_epsilon'):.7g}"
+            ),  # stored as float32: 9.99999975e-06
+            rope_theta=self.field("llama.rope.freq_base", 10000.0),
+            tie_word_embeddings=LM_HEAD not in self._tensors,
+            bos_token_id=self.field("tokenizer.ggml.bos_token_id", None),
+            eos_token_ids=() if eos is None else (eos,),
+        )
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        # GGUF lists dimensions innermost first.
+        return {name: tuple(map(int, reversed(tensor.shape))) for name, tensor in self._tensors.items()}
+
+    def read(self, name: str) -> np.ndarray:
+        """The tensor in float16, in Hugging Face's order of rows. UnsupportedModelError for a quantisation the package cannot decode."""
+        tensor = self._tensors[name]
+        try:
+            values = quants.dequantize(tensor.data, tensor.tensor_type)
+        except NotImplementedError:
+            raise UnsupportedModelError(
+                f"{self.path}: the tensor {tensor.name} has type {tensor.tensor_type.name}, which cannot be decoded; convert the file to F16 or Q8_0"
+            ) from None
+        with np.errstate(over="ignore"):  # a value too large for float16 becomes infinite, which the models refuse
+            values = values.astype(np.float16)
+        if name.endswith(("q_proj.weight", "k_proj.weight")):
+            values = self._half_split(values)
+        return values
+
+    def _half_split(self, rows: np.ndarray) -> np.ndarray:
+        """llama.cpp rotates neighbouring dimensions, Hugging Face i with i + D/2: put each head's even rows first, then its odd ones."""
+        D = self.spec.head_dim
+        return rows.reshape(-1, D // 2, 2, rows.shape[-1]).swapaxes(1, 2).reshape(rows.shape)
+
+    def where(self, name: str) -> Path:
+        return self.path
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer rebuilt from the vocabulary and merges in the file."""
+        from mini_engine.models.gguf_tokenizer import build_backend
+
+        ids = {
+            name: self.field(f"tokenizer.ggml.{name}_token_id", None) for name in ("bos", "eos", "unknown", "padding")
+        }
+        tokens = self.field("tokenizer.ggml.tokens", None)
+        tokenizer = Tokenizer(
+            build_backend(self),
+            eos_token_ids=self.spec.eos_token_ids,
+            chat_template=self.field("tokenizer.chat_template", None),
+            special_tokens={f"{name}_token": tokens[i] for name, i in ids.items() if i is not None},
+        )
+        check_vocabulary(tokenizer, self.spec, self.path)
+        return tokenizer

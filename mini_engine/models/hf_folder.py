@@ -1,0 +1,172 @@
+"""A Hugging Face model folder: config.json, and model.safetensors in one file or in shards with an index."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mini_engine.catalog import ModelSpec
+from mini_engine.models.errors import CorruptModelError, UnsupportedModelError
+from mini_engine.models.llama_layout import check_spec
+from mini_engine.models.safetensors_file import SafetensorsFile
+from mini_engine.models.tokenizer import Tokenizer, check_vocabulary
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. CorruptModelError names the file and, for broken JSON, the place."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CorruptModelError(
+            f"{path}: the file is missing; a model folder needs it, fetch the folder again"
+        ) from None
+    except ValueError as error:  # broken JSON or broken UTF-8
+        raise CorruptModelError(f"{path}: not valid JSON ({error}); fetch the file again") from None
+    if not isinstance(value, dict):
+        raise CorruptModelError(f"{path}: expected a JSON object, found a {type(value).__name__}; fetch the file again")
+    return value
+
+
+def check_supported(config: dict[str, Any], path: Path) -> None:
+    """Raise UnsupportedModelError for whatever would change the computation and is not implemented here."""
+
+    def refuse(what: str, found: object, supported: str) -> None:
+        raise UnsupportedModelError(f"{path}: {what} is {found!r}; only {supported} can be run")
+
+    architectures = config.get("architectures") or []
+    if architectures != ["LlamaForCausalLM"] and not (not architectures and config.get("model_type") == "llama"):
+        refuse("architectures", architectures or config.get("model_type"), "LlamaForCausalLM")
+    for place in ("rope_parameters", "rope_scaling"):  # transformers 5 writes the first, older versions the second
+        rope = config.get(place) or {}
+        kind = rope.get("rope_type", rope.get("type", "default"))
+        if kind != "default":
+            refuse(f"{place} type", kind, "unscaled RoPE ('default')")
+    rope = config.get("rope_parameters") or {}
+    partial = rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
+    if partial not in (None, 1, 1.0):
+        refuse("partial_rotary_factor", partial, "full rotary embeddings (1.0)")
+    window = config.get("sliding_window")
+    if (
+        window is not None
+        and config.get("use_sliding_window", True)
+        and window < config.get("max_position_embeddings", 0)
+    ):
+        refuse("sliding_window", window, "full attention (null)")
+    if config.get("hidden_act", "silu") not in ("silu", "swish"):
+        refuse("hidden_act", config["hidden_act"], "'silu'")
+    for bias in ("attention_bias", "mlp_bias"):
+        if config.get(bias):
+            refuse(bias, config[bias], "models without it (false)")
+    if config.get("quantization_config"):
+        method = config["quantization_config"].get("quant_method", "unknown")
+        refuse("quantization_config", method, "unquantised safetensors, or a GGUF file,")
+
+
+class HFFolder:
+    """Weights of a Hugging Face folder, read tensor by tensor."""
+
+    def __init__(self, path: Path) -> None:
+        """Read config, index and headers. Raises CorruptModelError or UnsupportedModelError; reads no weight yet."""
+        self.path = path
+        config_path = path / "config.json"
+        config = read_json(config_path)
+        check_supported(config, config_path)
+        try:
+            spec = ModelSpec.from_hf_config(config)
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptModelError(f"{config_path}: {error}; fetch the file again") from error
+        check_spec(spec, config_path)
+        if (
+            path / "generation_config.json"
+        ).exists():  # chat models often name more than one end token here, and only here
+            eos = read_json(path / "generation_config.json").get("eos_token_id")
+            if eos is not None:
+                spec = dataclasses.replace(spec, eos_token_ids=tuple(eos) if isinstance(eos, list) else (eos,))
+        self.spec = dataclasses.replace(spec, name=spec.name or path.absolute().name)
+        self._files = self._open()
+
+    def _open(self) -> dict[str, SafetensorsFile]:
+        """tensor name -> its file."""
+        if (self.path / SINGLE).exists():
+            file = SafetensorsFile(self.path / SINGLE)
+            return dict.fromkeys(file.shapes, file)
+        index_path = self.path / INDEX
+        if not index_path.exists():
+            if any(self.path.glob("*.bin")) or any(self.path.glob("*.pth")):
+                raise UnsupportedModelError(
+                    f"{self.path}: the weights are pickles; only safetensors are read, convert them first"
+                )
+            raise CorruptModelError(f"{self.path}: neither {SINGLE} nor {INDEX} is there; fetch the weights")
+        weight_map = read_json(index_path).get("weight_map")
+        if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
+            raise CorruptModelError(
+                f"{index_path}: expected a weight_map from tensor names to file names; fetch the file again"
+            )
+        shards = {}
+        for shard in sorted(set(weight_map.values())):
+            if Path(shard).name != shard:
+                raise CorruptModelError(f"{index_path}: {shard!r} is not the name of a file beside the index")
+            if not (self.path / shard).exists():
+                raise CorruptModelError(f"{self.path / shard}: the file is missing, {INDEX} names it; fetch it")
+            shards[shard] = SafetensorsFile(self.path / shard)
+        for name, shard in weight_map.items():
+            if name not in shards[shard].shapes:
+                raise CorruptModelError(
+                    f"{self.path / shard}: the tensor {name} is missing, {INDEX} places it here; fetch both again"
+                )
+        extra = {name: file for file in shards.values() for name in file.shapes if name not in weight_map}
+        return extra | {name: shards[shard] for name, shard in weight_map.items()}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: file.shapes[name] for name, file in self._files.items()}
+
+    def read(self, name: str) -> np.ndarray:
+        return self._files[name].read(name)
+
+    def where(self, name: str) -> Path:
+        return self._files[name].path if name in self._files else self.path
+
+    def tokenizer(self) -> Tokenizer:
+        """The folder's tokenizer.json with the chat template beside it. CorruptModelError when it is missing, broken or too large."""
+        from tokenizers import Tokenizer as Backend
+
+        path = self.path / "tokenizer.json"
+        if not path.exists():
+            raise CorruptModelError(
+                f"{path}: the tokenizer is missing; fetch it, or use load_weights to load the model without one"
+            )
+        try:
+            backend = Backend.from_file(str(path))
+        except Exception as error:  # the library raises bare Exceptions
+            raise CorruptModelError(f"{path}: not a readable tokenizer ({error}); fetch the file again") from None
+        config_path = self.path / "tokenizer_config.json"
+        config = read_json(config_path) if config_path.exists() else {}
+        named = {name: value for name, value in config.items() if name.endswith("_token")}
+        tokenizer = Tokenizer(
+            backend,
+            eos_token_ids=self.spec.eos_token_ids,
+            chat_template=self._chat_template(config),
+            special_tokens={  # a string, or (in older files) an object with its content; add_bos_token and the like are neither
+                name: value["content"] if isinstance(value, dict) else value
+                for name, value in named.items()
+                if isinstance(value, str | dict)
+            },
+        )
+        check_vocabulary(tokenizer, self.spec, path)
+        return tokenizer
+
+    def _chat_template(self, config: dict[str, Any]) -> str | None:
+        path = self.path / "chat_template.jinja"
+        if path.exists():
+            return path.read_text(encoding="utf-8")
+        template = config.get("chat_template")
+        if isinstance(template, list):  # several, by name
+            return {entry["name"]: entry["template"] for entry in template}.get("default")
+        return template

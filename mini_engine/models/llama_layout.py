@@ -1,0 +1,108 @@
+"""Which tensors a Llama checkpoint must hold, and of what shape."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from mini_engine.catalog import ModelSpec
+from mini_engine.models.checkpoint import Checkpoint
+from mini_engine.models.errors import CorruptModelError
+
+EMBED, NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+HARMLESS = re.compile(r"\.rotary_emb\.inv_freq$")  # old files store the RoPE frequencies, which are computed here
+
+
+def layer_name(layer: int, part: str) -> str:
+    return f"model.layers.{layer}.{part}.weight"
+
+
+def llama_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor, matrices as [out, in]. The output head has none of its own when it is tied."""
+    hidden, ffn = spec.hidden_size, spec.intermediate_size
+    q, kv = spec.num_attention_heads * spec.head_dim, spec.num_key_value_heads * spec.head_dim
+    one_layer: dict[str, tuple[int, ...]] = {
+        "input_layernorm": (hidden,),
+        "self_attn.q_proj": (q, hidden),
+        "self_attn.k_proj": (kv, hidden),
+        "self_attn.v_proj": (kv, hidden),
+        "self_attn.o_proj": (hidden, q),
+        "post_attention_layernorm": (hidden,),
+        "mlp.gate_proj": (ffn, hidden),
+        "mlp.up_proj": (ffn, hidden),
+        "mlp.down_proj": (hidden, ffn),
+    }
+    shapes: dict[str, tuple[int, ...]] = {EMBED: (spec.vocab_size, hidden)}
+    for layer in range(spec.num_hidden_layers):
+        shapes |= {layer_name(layer, part): shape for part, shape in one_layer.items()}
+    shapes[NORM] = (hidden,)
+    if not spec.tie_word_embeddings:
+        shapes[LM_HEAD] = (spec.vocab_size, hidden)
+    return shapes
+
+
+def check_spec(spec: ModelSpec, source: object) -> None:
+    """Raise CorruptModelError when the sizes of a configuration cannot belong together."""
+    for field in ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+                  "intermediate_size", "vocab_size", "max_position_embeddings"):  # fmt: skip
+        value = getattr(spec, field)
+        if not isinstance(value, int) or value < 1:
+            raise CorruptModelError(f"{source}: {field} must be a positive integer, found {value!r}")
+    if spec.num_attention_heads % spec.num_key_value_heads:
+        raise CorruptModelError(
+            f"{source}: num_attention_heads={spec.num_attention_heads} must be a multiple of "
+            f"num_key_value_heads={spec.num_key_value_heads}"
+        )
+    if spec.head_dim % 2:
+        raise CorruptModelError(f"{source}: head_dim must be even for rotary embeddings, found {spec.head_dim}")
+
+
+def check_tensors(checkpoint: Checkpoint) -> None:
+    """Raise CorruptModelError unless the checkpoint holds exactly the tensors of its configuration, in their shapes."""
+    expected, found = llama_shapes(checkpoint.spec), checkpoint.shapes
+    remedy = "the configuration and the weights do not belong together, or the download is incomplete: fetch both again"
+    for name, shape in expected.items():
+        if name not in found:
+            raise CorruptModelError(f"{checkpoint.path}: the tensor {name} {list(shape)} is missing; {remedy}")
+        if tuple(found[name]) != shape:
+            raise CorruptModelError(
+                f"{checkpoint.where(name)}: the tensor {name} has shape {list(found[name])}, expected {list(shape)}; {remedy}"
+            )
+    unknown = [name for name in found if name not in expected and not HARMLESS.search(name)]
+    if LM_HEAD in unknown:  # a tied model whose head was stored all the same: fine if it is the same matrix
+        unknown.remove(LM_HEAD)
+        if not np.array_equal(checkpoint.read(LM_HEAD), checkpoint.read(EMBED)):
+            raise CorruptModelError(
+                f"{checkpoint.where(LM_HEAD)}: tie_word_embeddings is true, yet {LM_HEAD} differs from {EMBED}; "
+                "set tie_word_embeddings to false in config.json if the head is meant to be separate"
+            )
+    if unknown:
+        raise CorruptModelError(
+            f"{checkpoint.where(unknown[0])}: {len(unknown)} tensors are not part of a Llama model of {checkpoint.spec.num_hidden_layers} "
+            f"layers, the first is {unknown[0]} {list(found[unknown[0]])}; {remedy}"
+        )
+
+
+def not_finite(checkpoint: Checkpoint, name: str, dtype: object) -> str:
+    """The message for a weight that is NaN or infinite."""
+    return (
+        f"{checkpoint.where(name)}: the tensor {name} holds values that are not finite in {dtype}; "
+        "fetch the file again, or load in float32 if this is a narrower type"
+    )
+
+
+def check_tokens(spec: ModelSpec, token_ids: np.ndarray, positions: np.ndarray) -> None:
+    """Raise ValueError for a token outside the vocabulary or a position outside the context."""
+    if token_ids.ndim != 1 or token_ids.shape != positions.shape:
+        raise ValueError(
+            f"token_ids and positions must both have shape [T], found {token_ids.shape} and {positions.shape}"
+        )
+    for what, values, limit in (
+        ("token", token_ids, spec.vocab_size),
+        ("position", positions, spec.max_position_embeddings),
+    ):
+        if values.size and not 0 <= values.min() <= values.max() < limit:
+            wrong = values[(values < 0) | (values >= limit)][0]
+            name = "vocab_size" if what == "token" else "max_position_embeddings"
+            raise ValueError(f"{what} {wrong} is outside 0 .. {limit - 1} ({name}={limit})")

@@ -1,0 +1,88 @@
+"""`load_model`: from a name or a path to a model that runs and its tokenizer."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from mini_engine.catalog import ModelSpec
+from mini_engine.models.checkpoint import Checkpoint
+from mini_engine.models.errors import CorruptModelError
+from mini_engine.models.gguf_file import GGUFFile
+from mini_engine.models.hf_folder import HFFolder
+from mini_engine.models.paths import find_model
+
+if TYPE_CHECKING:
+    from mini_engine.models.llama import LlamaModel
+    from mini_engine.models.llama_numpy import NumpyLlama
+    from mini_engine.models.tokenizer import Tokenizer
+
+Backend = Literal["torch", "numpy"]
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model, its tokenizer, its shape, and where it came from."""
+
+    model: LlamaModel | NumpyLlama
+    tokenizer: Tokenizer
+    spec: ModelSpec
+    path: Path
+
+
+def open_checkpoint(name_or_path: str | os.PathLike[str]) -> HFFolder | GGUFFile:
+    """Open a Hugging Face folder or a GGUF file and check its configuration and headers; no weight is read yet."""
+    path = find_model(name_or_path)
+    if path.is_dir():
+        return HFFolder(path)
+    if path.suffix == ".gguf":
+        return GGUFFile(path)
+    raise CorruptModelError(
+        f"{path}: expected a folder with config.json or a .gguf file; give the folder that holds this file"
+    )
+
+
+def load_model(
+    name_or_path: str | os.PathLike[str], *, backend: Backend = "torch", device: Any = None, dtype: Any = None
+) -> LoadedModel:
+    """Load weights and tokenizer of "smollm2-135m", "tiny-gqa", a Hugging Face folder or a .gguf file.
+
+    Defaults: torch in float32 on the CPU, NumPy in float64. Raises ModelNotFoundError, UnsupportedModelError, CorruptModelError.
+    """
+    checkpoint = open_checkpoint(name_or_path)
+    tokenizer = checkpoint.tokenizer()  # before the weights: it is quick to fail
+    model = build_model(checkpoint, backend=backend, device=device, dtype=dtype)
+    return LoadedModel(model, tokenizer, checkpoint.spec, checkpoint.path)
+
+
+def load_weights(
+    name_or_path: str | os.PathLike[str], *, backend: Backend = "torch", device: Any = None, dtype: Any = None
+) -> LlamaModel | NumpyLlama:
+    """The model alone, for checkpoints that come without a tokenizer."""
+    return build_model(open_checkpoint(name_or_path), backend=backend, device=device, dtype=dtype)
+
+
+def build_model(
+    checkpoint: Checkpoint, *, backend: Backend = "torch", device: Any = None, dtype: Any = None
+) -> LlamaModel | NumpyLlama:
+    """Build the torch or the NumPy model from an open checkpoint. `dtype` is a name ("bfloat16") or the library's own dtype."""
+    if backend == "numpy":
+        from mini_engine.models.llama_numpy import NumpyLlama
+
+        if device not in (None, "cpu"):
+            raise ValueError(f"device={device!r}: the numpy backend runs on the CPU only; use backend='torch'")
+        return NumpyLlama(checkpoint, dtype=dtype or "float64")
+    if backend != "torch":
+        raise ValueError(f"backend={backend!r} must be 'torch' or 'numpy'")
+
+    import torch
+
+    from mini_engine.models.llama import LlamaModel
+
+    if isinstance(dtype, str):
+        dtype = getattr(torch, dtype, dtype)
+    if dtype not in (None, torch.float32, torch.bfloat16, torch.float16, torch.float64):
+        raise ValueError(f"dtype={dtype!r} must be float32, bfloat16, float16 or float64")
+    return LlamaModel(checkpoint, device=device or "cpu", dtype=dtype or torch.float32)

