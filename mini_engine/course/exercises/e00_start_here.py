@@ -1,0 +1,238 @@
+"""Lesson 00: the loop that every language model runs, one token at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, Mutant, Prediction, Property
+from mini_engine.course.expect import expect_equal
+
+NextToken = Callable[[list[int]], int]
+
+
+def generate(next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None) -> list[int]:
+    """The tokens that follow `prompt`: at most `max_tokens`, ending with `stop_token` if the model says it."""
+    tokens = list(prompt)
+    for _ in range(max_tokens):
+        tokens.append(next_token(list(tokens)))
+        if tokens[-1] == stop_token:
+            break
+    return tokens[len(prompt) :]
+
+
+class CountingModel:
+    """Stands in for a language model: the next token depends on the whole sequence, and every call is recorded."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[int]] = []
+
+    def __call__(self, tokens: list[int]) -> int:
+        self.seen.append(list(tokens))
+        return sum((place + 1) * token for place, token in enumerate(tokens)) % 97
+
+
+def _expected(prompt: list[int], max_tokens: int) -> list[int]:
+    """The same answer by recursion, so that it shares no loop with an answer."""
+    if max_tokens == 0:
+        return []
+    head = CountingModel()(prompt)
+    return [head, *_expected([*prompt, head], max_tokens - 1)]
+
+
+def _same_tokens(candidate: Callable[..., list[int]]) -> None:
+    for prompt in ([5], [3, 1], [2, 7, 1, 8]):
+        for max_tokens in (1, 2, 5):
+            got = candidate(CountingModel(), list(prompt), max_tokens)
+            expect_equal(got, _expected(prompt, max_tokens), f"prompt {prompt}, max_tokens {max_tokens}")
+
+
+def _sees_everything(candidate: Callable[..., list[int]]) -> None:
+    model = CountingModel()
+    candidate(model, [3, 1], 2)
+    first = _expected([3, 1], 1)
+    expect_equal(model.seen, [[3, 1], [3, 1, *first]], "prompt [3, 1], max_tokens 2: what the model was given")
+
+
+def _max_tokens_is_a_limit(candidate: Callable[..., list[int]]) -> None:
+    for max_tokens in (0, 1, 3):
+        model = CountingModel()
+        got = candidate(model, [4, 2], max_tokens)
+        expect_equal(got, _expected([4, 2], max_tokens), f"prompt [4, 2], max_tokens {max_tokens}")
+        expect_equal(len(model.seen), max_tokens, f"prompt [4, 2], max_tokens {max_tokens}: calls of the model")
+
+
+def _stops(candidate: Callable[..., list[int]]) -> None:
+    tokens = _expected([3, 1], 4)
+    for place in (0, 2):
+        got = candidate(CountingModel(), [3, 1], 4, stop_token=tokens[place])
+        expect_equal(got, tokens[: place + 1], f"prompt [3, 1], max_tokens 4, stop_token {tokens[place]}")
+
+
+# Another right answer: recursion-free, with the output kept apart from the prompt.
+
+
+def _two_lists(next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None) -> list[int]:
+    output: list[int] = []
+    while len(output) < max_tokens:
+        output = [*output, next_token(prompt + output)]
+        if output[-1] == stop_token:
+            return output
+    return output
+
+
+# Wrong answers that people write.
+
+
+def _last_token_only(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    output, last = [], prompt[-1]
+    for _ in range(max_tokens):
+        last = next_token([last])
+        output.append(last)
+        if last == stop_token:
+            break
+    return output
+
+
+def _returns_the_prompt_too(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    return list(prompt) + generate(next_token, prompt, max_tokens, stop_token)
+
+
+def _counts_the_prompt(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    return generate(next_token, prompt, max(0, max_tokens - len(prompt)), stop_token)
+
+
+def _one_token_at_least(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    return generate(next_token, prompt, max(1, max_tokens), stop_token)
+
+
+def _drops_the_stop_token(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    output = generate(next_token, prompt, max_tokens, stop_token)
+    return output[:-1] if output and output[-1] == stop_token else output
+
+
+def _never_stops(next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None) -> list[int]:
+    return generate(next_token, prompt, max_tokens)
+
+
+def _grows_the_prompt(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    start = len(prompt)
+    for _ in range(max_tokens):
+        prompt.append(next_token(list(prompt)))
+        if prompt[-1] == stop_token:
+            break
+    return prompt[start:]
+
+
+GENERATE = Exercise(
+    id="00.generate",
+    title="The loop",
+    reference=generate,
+    properties=[
+        Property("returns the new tokens, in order", _same_tokens),
+        Property("the model sees the whole sequence each time", _sees_everything),
+        Property("max_tokens is a limit, and 0 is allowed", _max_tokens_is_a_limit),
+        Property("the stop token ends the output and is part of it", _stops),
+    ],
+    mutants=[
+        Mutant(
+            "returns the prompt too",
+            _returns_the_prompt_too,
+            "returns the new tokens, in order",
+            "The caller has the prompt already; only the new tokens are asked for.",
+        ),
+        Mutant(
+            "feeds only the last token",
+            _last_token_only,
+            "the model sees the whole sequence each time",
+            "Without a cache the model remembers nothing between two calls.",
+        ),
+        Mutant(
+            "counts the prompt against max_tokens",
+            _counts_the_prompt,
+            "max_tokens is a limit, and 0 is allowed",
+            "max_tokens limits the output; the prompt does not count.",
+        ),
+        Mutant(
+            "one token at least",
+            _one_token_at_least,
+            "max_tokens is a limit, and 0 is allowed",
+            "A loop that samples first and counts later gives one token for max_tokens=0.",
+        ),
+        Mutant(
+            "drops the stop token",
+            _drops_the_stop_token,
+            "the stop token ends the output and is part of it",
+            "The stop token was generated, so it belongs to the token ids (the text leaves it out).",
+        ),
+        Mutant(
+            "never stops",
+            _never_stops,
+            "the stop token ends the output and is part of it",
+            "Without the test the loop goes on to max_tokens and pays for every token.",
+        ),
+        Mutant(
+            "grows the caller's prompt",
+            _grows_the_prompt,
+            INPUTS_UNCHANGED,
+            "list.append changes the list that the caller still holds.",
+        ),
+    ],
+    alternatives=[_two_lists],
+)
+
+TOKENS_RUN = Prediction(
+    "00.tokens_run",
+    "The prompt has 4 tokens and you want 3 new ones. Every pass reruns the whole sequence. How many token-forwards?",
+    sum(range(4, 4 + 3)),
+    "token-forwards",
+    mistakes=[
+        (4 + 3 - 1, "That is the count when every token runs once. Here each pass starts again from the first token."),
+        (4 + 3, "That counts every token once. Here each pass starts again from the first token."),
+        (4 * 3, "Three passes, yes, but the sequence grows: the second pass has 5 tokens, the third has 6."),
+        (5 + 6 + 7, "The first pass has only the prompt, 4 tokens. The first new token is what comes out of it."),
+        ((4 + 3) * 3, "The sequence is not at its full length from the start. It grows by one token a pass."),
+    ],
+    because="4 + 5 + 6: the first pass has the prompt, each later one has one token more.",
+    rtol=0,
+)
+
+PASSES = Prediction(
+    "00.passes",
+    "With a KV cache, a prompt of 100 tokens, 20 new tokens. How many forward passes?",
+    20,
+    "passes",
+    mistakes=[
+        (21, "The prefill pass gives the first new token already, so 1 + 19 passes are enough."),
+        (119, "That counts token-forwards. The 100 prompt tokens share one pass."),
+        (120, "That counts tokens. The 100 prompt tokens share one pass."),
+        (1, "The prompt needs one pass, but every further token needs the one before it."),
+    ],
+    because="1 prefill pass gives the first token, 19 decode passes give the others.",
+    rtol=0,
+)
+
+FIRST_PASS = Prediction(
+    "00.first_pass",
+    "The same request. How many tokens run in the first pass?",
+    100,
+    "tokens",
+    mistakes=[
+        (1, "That is a decode pass. The first pass fills the cache with the whole prompt."),
+        (120, "The 20 new tokens do not exist yet."),
+        (101, "The first new token comes out of this pass. It runs in the next one."),
+    ],
+    because="Prefill: the whole prompt at once.",
+    rtol=0,
+)

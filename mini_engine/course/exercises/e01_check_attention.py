@@ -1,0 +1,131 @@
+"""Lesson 01, break it: the learner writes a test of causal attention, and it is tried on right and on wrong ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, Mutant, Property
+from mini_engine.course.exercises.e01_attention import CAUSAL_ATTENTION, Array, by_rows, slow_attention
+from mini_engine.course.expect import expect_equal, fail
+
+Attention = Callable[..., Array]
+Test = Callable[[Attention], None]
+
+RIGHT = {f.__name__.strip("_"): f for f in (CAUSAL_ATTENTION.reference, *CAUSAL_ATTENTION.alternatives)}
+WRONG = {m.name: m.function for m in CAUSAL_ATTENTION.mutants if m.caught_by != INPUTS_UNCHANGED}
+ANNOUNCED = "mask forgets the offset"
+
+
+def check_attention(attention: Attention) -> None:
+    """Raise AssertionError unless `attention` is causal attention: compare it with the loops, on the shapes that matter."""
+    rng = np.random.default_rng(1)
+    for rows, keys, heads, kv_heads in [(1, 1, 1, 1), (4, 4, 1, 1), (2, 6, 4, 2)]:
+        q = 30 * rng.normal(size=(rows, heads, 4))
+        k, v = rng.normal(size=(2, keys, kv_heads, 4))
+        for gain in (0.01, 1.0, 50.0):
+            got = attention(gain * q, k, v, 0.5, keys - rows)
+            expected = slow_attention(gain * q, k, v, 0.5, keys - rows)
+            assert got.shape == expected.shape
+            assert np.allclose(got, expected, rtol=0, atol=1e-9)
+
+
+def _caught(test: Test, attention: Attention) -> bool:
+    """Whether the test objects. A stub's NotImplementedError is not an objection."""
+    try:
+        with np.errstate(all="ignore"):
+            test(attention)
+    except NotImplementedError:
+        raise
+    except Exception:
+        return True
+    return False
+
+
+def _accepts(test: Test) -> None:
+    refused = [name for name, attention in RIGHT.items() if _caught(test, attention)]
+    expect_equal(refused, [], "right answers that your test refuses")
+
+
+def _catches_the_offset(test: Test) -> None:
+    if not _caught(test, WRONG[ANNOUNCED]):
+        fail(f"{ANNOUNCED!r} slipped through", expected="an AssertionError", got="no objection")
+
+
+def _catches_the_rest(test: Test) -> None:
+    slipped = [name for name, attention in WRONG.items() if not _caught(test, attention)]
+    case = f"your test caught {len(WRONG) - len(slipped)} of {len(WRONG)} bugs; these slipped through"
+    expect_equal(slipped, [], case)
+
+
+def _one_row_at_a_time(attention: Attention) -> None:
+    """Another right test: each row by itself, against attention that is given only the keys it may see."""
+    rng = np.random.default_rng(2)
+    q = rng.normal(size=(7, 6, 8)) * np.array([0.1, 1.0, 3000.0]).repeat(2)[:, None]
+    k, v = rng.normal(size=(2, 9, 3, 8))
+    whole = attention(q, k, v, 0.3, 2)
+    for t in range(7):
+        row = by_rows(q[t : t + 1], k[: t + 3], v[: t + 3], 0.3, t + 2)[0]
+        assert np.abs(whole[t] - row).max() < 1e-9
+
+
+def _decode_against_prefill(attention: Attention) -> None:
+    rng = np.random.default_rng(0)
+    q, k, v = rng.normal(size=(3, 6, 2, 4))
+    whole = attention(q, k, v, 0.5, 0)
+    for t in range(6):
+        one = attention(q[t : t + 1], k[: t + 1], v[: t + 1], 0.5, t)
+        assert np.allclose(one, whole[t : t + 1])
+
+
+def _whole_prompts_only(attention: Attention) -> None:
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 5):
+        q = 2000 * rng.normal(size=(size, 4, 4))
+        k, v = rng.normal(size=(2, size, 2, 4))
+        assert np.allclose(attention(q, k, v, 0.5, 0), slow_attention(q, k, v, 0.5), rtol=0, atol=1e-9)
+
+
+def _shape_only(attention: Attention) -> None:
+    q, k, v = np.ones((1, 2, 4)), np.ones((3, 2, 4)), np.ones((3, 2, 4))
+    assert attention(q, k, v, 0.5, 2).shape == (1, 2, 4)
+
+
+def _all_ones(attention: Attention) -> None:
+    q, k, v = np.ones((2, 4, 4)), np.ones((5, 2, 4)), np.ones((5, 2, 4))
+    assert np.allclose(attention(q, k, v, 0.5, 3), slow_attention(q, k, v, 0.5, 3))
+
+
+def _to_the_last_bit(attention: Attention) -> None:
+    rng = np.random.default_rng(0)
+    q = rng.normal(size=(8, 4, 16))
+    k, v = rng.normal(size=(2, 32, 2, 16))
+    assert np.array_equal(attention(q, k, v, 0.25, 24), slow_attention(q, k, v, 0.25, 24))
+
+
+ACCEPTS = "right answers pass"
+OFFSET = "it catches the mask that forgets the offset"
+REST = "it catches every bug in the bank"
+
+TEST_ATTENTION = Exercise(
+    id="01.check_attention",
+    title="A test that bugs cannot pass",
+    reference=check_attention,
+    properties=[Property(ACCEPTS, _accepts), Property(OFFSET, _catches_the_offset), Property(REST, _catches_the_rest)],
+    mutants=[
+        Mutant(
+            "asks for the last bit", _to_the_last_bit, ACCEPTS, "Two right orders of adding differ in the last bit."
+        ),
+        Mutant("whole prompts only", _whole_prompts_only, OFFSET, "With offset 0 there is no offset to forget."),
+        Mutant("looks at the shape only", _shape_only, OFFSET, "Wrong numbers have the right shape too."),
+        Mutant("all inputs equal", _all_ones, OFFSET, "When all values are 1, every average of them is 1."),
+        Mutant(
+            "compares the function with itself",
+            _decode_against_prefill,
+            REST,
+            "One row at a time against all rows at once: a wrong scale is wrong in both, so both agree.",
+        ),
+    ],
+    alternatives=[_one_row_at_a_time],
+)

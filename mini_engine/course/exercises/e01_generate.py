@@ -1,0 +1,249 @@
+"""Lesson 01, prefill and decode: the loop that uses the cache, and the wrong loops that people write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import numpy as np
+
+from mini_engine.attention import causal_attention
+from mini_engine.course.exercise import Exercise, Mutant, Property
+from mini_engine.course.exercises.e01_attention import slow_attention
+from mini_engine.course.exercises.e01_kv_cache import KVCache
+from mini_engine.course.expect import expect, expect_equal
+
+Array = np.ndarray
+Generate = Callable[..., list[int]]
+
+
+def generate_cached(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
+    """`max_tokens` greedy tokens: one pass over the prompt, then one pass of one token for each token after the first."""
+    scale = model.spec.head_dim**-0.5
+
+    def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
+        k_all, v_all = cache.append(layer, k, v)
+        return causal_attention(q, k_all, v_all, scale, offset=len(k_all) - len(q))
+
+    new, position, output = list(prompt), 0, []
+    while len(output) < max_tokens:
+        positions = range(position, position + len(new))
+        logits = model.forward(np.array(new), np.array(positions), attend, logits_rows=[len(new) - 1])
+        position += len(new)
+        new = [int(np.argmax(logits[0]))]
+        output += new
+    return output
+
+
+class ToyModel:
+    """A two-layer transformer with random weights and the face of `NumpyLlama`. It writes down every pass.
+
+    `forward(token_ids[T], positions[T], attend, logits_rows=None) -> logits[R, V]`; 2 query heads share 1 K/V head.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        rng = np.random.default_rng(seed)
+        self.spec = SimpleNamespace(
+            num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=4, hidden_size=8, vocab_size=23
+        )
+        self.embedding = rng.normal(size=(23, 8))
+        self.places = rng.normal(size=(64, 8))
+        self.layers = [(rng.normal(size=(8, 8)), *rng.normal(size=(2, 8, 4)), rng.normal(size=(8, 8))) for _ in "01"]
+        self.passes: list[list[int]] = []
+
+    def forward(
+        self,
+        token_ids: Sequence[int],
+        positions: Sequence[int],
+        attend: Callable[..., Array],
+        logits_rows: Sequence[int] | None = None,
+    ) -> Array:
+        ids, places = [int(i) for i in token_ids], [int(i) for i in positions]
+        expect(
+            len(ids) == len(places), f"{len(ids)} tokens were passed with {len(places)} positions: one position a token"
+        )
+        self.passes.append(places)
+        x = self.embedding[ids] + self.places[places]
+        for layer, (to_q, to_k, to_v, to_out) in enumerate(self.layers):
+            q = (x @ to_q).reshape(len(ids), 2, 4)
+            k, v = ((x @ w).reshape(len(ids), 1, 4) for w in (to_k, to_v))
+            x = np.tanh(x + attend(layer, q, k, v).reshape(len(ids), 8) @ to_out)
+        rows = x if logits_rows is None else x[list(logits_rows)]
+        return rows @ self.embedding.T
+
+
+def generate_slowly(prompt: Sequence[int], max_tokens: int, seed: int = 0) -> list[int]:
+    """The same tokens with no cache and attention by loops: the oracle."""
+    model, tokens = ToyModel(seed), list(prompt)
+
+    def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
+        return slow_attention(q, k, v, 0.5)
+
+    for _ in range(max_tokens):
+        logits = model.forward(tokens, range(len(tokens)), attend)
+        tokens.append(int(np.argmax(logits[-1])))
+    return tokens[len(prompt) :]
+
+
+def _run(candidate: Generate, prompt: list[int], max_tokens: int, seed: int = 0) -> tuple[list[int], ToyModel]:
+    model = ToyModel(seed)
+    spec = model.spec
+    cache = KVCache(spec.num_hidden_layers, 64, spec.num_key_value_heads, spec.head_dim)
+    return candidate(model, cache, list(prompt), max_tokens), model
+
+
+def _same_tokens(candidate: Generate) -> None:
+    for seed, prompt in enumerate(([4], [9, 2], [3, 1, 4, 1, 5])):
+        for max_tokens in (1, 2, 6):
+            got, _ = _run(candidate, prompt, max_tokens, seed)
+            expect_equal(got, generate_slowly(prompt, max_tokens, seed), f"prompt {prompt}, max_tokens {max_tokens}")
+
+
+def _one_pass_each(candidate: Generate) -> None:
+    for prompt, max_tokens in (([4], 2), ([9, 2], 2), ([3, 1, 4], 5)):
+        _, model = _run(candidate, prompt, max_tokens)
+        got, expected = [len(places) for places in model.passes], [len(prompt)] + [1] * (max_tokens - 1)
+        expect_equal(got, expected, f"prompt of {len(prompt)}, max_tokens {max_tokens}: tokens in each pass")
+
+
+def _positions_go_on(candidate: Generate) -> None:
+    for prompt, max_tokens in (([4], 2), ([9, 2], 3)):
+        _, model = _run(candidate, prompt, max_tokens)
+        got = [place for places in model.passes for place in places]
+        expected = list(range(len(prompt) + max_tokens - 1))
+        expect_equal(got, expected, f"prompt of {len(prompt)}, max_tokens {max_tokens}: positions, in the order run")
+
+
+def _exactly_max_tokens(candidate: Generate) -> None:
+    for max_tokens in (0, 1, 2):
+        got, model = _run(candidate, [9, 2], max_tokens)
+        expect_equal(got, generate_slowly([9, 2], max_tokens), f"prompt [9, 2], max_tokens {max_tokens}")
+        expect_equal(len(model.passes), max_tokens, f"prompt [9, 2], max_tokens {max_tokens}: forward passes")
+
+
+def _spelled_out(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
+    """Another right answer: prefill first, then the decode loop."""
+    if max_tokens == 0:
+        return []
+
+    def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
+        k_all, v_all = cache.append(layer, k, v)
+        return slow_attention(q, k_all, v_all, model.spec.head_dim**-0.5, len(k_all) - len(q))
+
+    output = [int(model.forward(prompt, list(range(len(prompt))), attend)[-1].argmax())]
+    for position in range(len(prompt), len(prompt) + max_tokens - 1):
+        output.append(int(model.forward(output[-1:], [position], attend)[-1].argmax()))
+    return output
+
+
+def _loop(
+    model,
+    cache,
+    prompt: Sequence[int],
+    max_tokens: int,
+    *,
+    row: int = -1,
+    restart: bool = False,
+    offset: bool = True,
+    repeat_last: bool = False,
+    whole: bool = False,
+    one_more: bool = False,
+    at_least: int = 0,
+) -> list[int]:
+    """The right loop with a switch at every place where people go wrong."""
+
+    def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
+        k_all, v_all = cache.append(layer, k, v)
+        return slow_attention(q, k_all, v_all, 0.5, len(k_all) - len(q) if offset else 0)
+
+    new, position, output = list(prompt), 0, []
+    for _ in range(max(at_least, max_tokens)):
+        logits = model.forward(new, range(position, position + len(new)), attend)
+        token = int(np.argmax(logits[row]))
+        position = 0 if restart else position + len(new)
+        if whole:
+            new = [*new, token]
+        elif repeat_last and not output:
+            new = [new[-1], token]
+        else:
+            new = [token]
+        output.append(token)
+    if one_more and output:
+        model.forward(new, [position], attend)
+    return output
+
+
+def _first_row(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
+    return _loop(model, cache, prompt, max_tokens, row=0)
+
+
+def _positions_restart(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
+    return _loop(model, cache, prompt, max_tokens, restart=True)
+
+
+def _offset_forgotten(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
+    return _loop(model, cache, prompt, max_tokens, offset=False)
+
+
+def _last_prompt_token_twice(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
+    return _loop(model, cache, prompt, max_tokens, repeat_last=True)
+
+
+def _whole_sequence_again(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
+    return _loop(model, cache, prompt, max_tokens, whole=True)
+
+
+def _last_token_too(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
+    return _loop(model, cache, prompt, max_tokens, one_more=True)
+
+
+def _always_one(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
+    return _loop(model, cache, prompt, max_tokens, at_least=1)
+
+
+SAME = "the tokens are those of running everything each time"
+PASSES = "the prompt runs once, then one token a pass"
+PLACES = "positions go on where the prompt ended"
+LIMIT = "max_tokens tokens, and 0 runs nothing"
+
+GENERATE_CACHED = Exercise(
+    id="01.generate_cached",
+    title="Prefill, then decode",
+    reference=generate_cached,
+    properties=[
+        Property(SAME, _same_tokens),
+        Property(PASSES, _one_pass_each),
+        Property(PLACES, _positions_go_on),
+        Property(LIMIT, _exactly_max_tokens),
+    ],
+    mutants=[
+        Mutant("reads the first row", _first_row, SAME, "Row 0 predicts the token after the first prompt token."),
+        Mutant(
+            "offset forgotten",
+            _offset_forgotten,
+            SAME,
+            "The new token's row sees key 0 only. The prompt still looks right, so the first token is right too.",
+        ),
+        Mutant(
+            "positions restart",
+            _positions_restart,
+            PLACES,
+            "Each new token claims to stand at the start of the text.",
+        ),
+        Mutant(
+            "runs the whole sequence again",
+            _whole_sequence_again,
+            PASSES,
+            "The cache is filled a second time with tokens that it holds already.",
+        ),
+        Mutant(
+            "last prompt token twice",
+            _last_prompt_token_twice,
+            PASSES,
+            "The cache then holds the last prompt token in two places.",
+        ),
+        Mutant("runs the last token too", _last_token_too, PASSES, "n + m passes' work: its K and V are never read."),
+        Mutant("one token at least", _always_one, LIMIT, "The first token is taken before the limit is looked at."),
+    ],
+    alternatives=[_spelled_out, _loop],
+)

@@ -1,0 +1,331 @@
+"""Lesson 01, the cache itself: what a right `KVCache` satisfies, and the wrong ones that people write."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mini_engine.course.exercise import Exercise, Mutant, Prediction, Property
+from mini_engine.course.expect import expect, expect_close, expect_equal, expect_raises, fail
+
+Array = np.ndarray
+
+
+class KVCache:
+    """K and V of one sequence, reserved up front: arrays [L, capacity, K, D] of float64.
+
+    `append(layer, k[T,K,D], v[T,K,D])` stores T new tokens in one layer and returns everything that layer holds,
+    (k_all[S,K,D], v_all[S,K,D]). A token too many raises ValueError and changes nothing.
+    """
+
+    def __init__(self, num_layers: int, capacity: int, num_kv_heads: int, head_dim: int) -> None:
+        self.capacity = capacity
+        self.k = np.zeros((num_layers, capacity, num_kv_heads, head_dim))
+        self.v = np.zeros((num_layers, capacity, num_kv_heads, head_dim))
+        self.lengths = [0] * num_layers
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens whose K and V every layer holds."""
+        return min(self.lengths)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved, used or not."""
+        return self.k.nbytes + self.v.nbytes
+
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        start, end = self.lengths[layer], self.lengths[layer] + len(k)
+        if end > self.capacity:
+            raise ValueError(f"{end} tokens do not fit: the capacity is {self.capacity}. Make a larger cache.")
+        self.k[layer, start:end] = k
+        self.v[layer, start:end] = v
+        self.lengths[layer] = end
+        return self.k[layer, :end], self.v[layer, :end]
+
+
+def _tokens(first: int, count: int) -> tuple[Array, Array]:
+    """K and V of `count` tokens from number `first` on, one head of size 1: token i has K = i + 1 and V = -(i + 1)."""
+    numbers = np.arange(first + 1.0, first + count + 1.0).reshape(count, 1, 1)
+    return numbers.copy(), -numbers
+
+
+def _append(cache: KVCache, layer: int, tokens: tuple[Array, Array], case: str) -> tuple[Array, Array]:
+    try:
+        got = cache.append(layer, *tokens)
+    except ValueError as error:
+        fail(f"{case}: there is room for it", expected="no error", got=f"ValueError: {error}")
+    expect(type(got) is tuple and len(got) == 2, f"{case}: append returns a pair of arrays (k_all, v_all)", got=got)
+    return got
+
+
+def _append_and_compare(cache: KVCache, layer: int, new: tuple[Array, Array], held: int, case: str) -> None:
+    """Append, then expect exactly tokens 0..held-1 back."""
+    got, want = _append(cache, layer, new, case), _tokens(0, held)
+    for name, array, expected in zip(("k_all", "v_all"), got, want):
+        expect_close(array, expected, f"{case}: {name}", rtol=0.0)
+
+
+def _returns_all(candidate: type) -> None:
+    for pieces in ([1], [1, 1], [3], [3, 1, 1]):
+        cache, held = candidate(1, 8, 1, 1), 0
+        for count in pieces:
+            held += count
+            case = f"tokens appended {' + '.join(map(str, pieces))}; after {held}"
+            _append_and_compare(cache, 0, _tokens(held - count, count), held, case)
+
+
+def _layers_apart(candidate: type) -> None:
+    cache = candidate(2, 4, 1, 1)
+    _append_and_compare(cache, 0, _tokens(0, 2), 2, "2 tokens in layer 0")
+    _append_and_compare(cache, 1, _tokens(0, 2), 2, "2 tokens in layer 0, then 2 in layer 1")
+    k, v = _tokens(2, 1)
+    _append(cache, 1, (k + 5, v - 5), "a third token in layer 1")
+    _append_and_compare(cache, 0, (k, v), 3, "2 tokens in layer 0, 3 in layer 1, then a third in layer 0")
+
+
+def _heads_and_sizes(candidate: type) -> None:
+    cache, rng = candidate(1, 5, 2, 3), np.random.default_rng(0)
+    k, v = rng.normal(size=(2, 4, 2, 3))
+    case = "2 heads of size 3; 3 tokens, then 1"
+    _append(cache, 0, (k[:3], v[:3]), case)
+    for name, got, expected in zip(("k_all", "v_all"), _append(cache, 0, (k[3:], v[3:]), case), (k, v)):
+        expect_close(got, expected, f"{case}: {name}, every digit of it", rtol=0.0)
+
+
+def _keeps_values(candidate: type) -> None:
+    cache, (k, v) = candidate(1, 4, 1, 1), _tokens(0, 1)
+    _append(cache, 0, (k, v), "1 token")
+    k[:], v[:] = 99.0, 99.0
+    _append_and_compare(cache, 0, _tokens(1, 1), 2, "the caller wrote 99 into its own arrays, then appended token 1")
+
+
+def _full(candidate: type) -> None:
+    _append_and_compare(candidate(1, 2, 1, 1), 0, _tokens(0, 2), 2, "capacity 2, 2 tokens at once")
+    cache = candidate(1, 2, 1, 1)
+    _append(cache, 0, _tokens(0, 1), "capacity 2, 1 token")
+    case = "capacity 2, 1 token held, 2 more appended"
+    error = expect_raises(ValueError, lambda: cache.append(0, *_tokens(1, 2)), case)
+    expect("2" in str(error), f"{case}: the message names the capacity", got=str(error))
+    _append_and_compare(cache, 0, _tokens(1, 1), 2, f"{case} (refused), then 1 token that fits")
+
+
+def _num_tokens(candidate: type) -> None:
+    cache = candidate(2, 4, 1, 1)
+    expect_equal(cache.num_tokens, 0, "a new cache: num_tokens")
+    _append(cache, 0, _tokens(0, 2), "2 tokens in layer 0 of 2")
+    expect_equal(cache.num_tokens, 0, "2 tokens in layer 0, none in layer 1 yet: num_tokens")
+    _append(cache, 1, _tokens(0, 2), "2 tokens in layer 1")
+    expect_equal(cache.num_tokens, 2, "2 tokens in both layers: num_tokens")
+
+
+def _nbytes(candidate: type) -> None:
+    for shape in ((1, 1, 1, 1), (2, 3, 1, 4), (4, 16, 2, 32)):
+        numbers = 2 * shape[0] * shape[1] * shape[2] * shape[3]
+        expect_equal(candidate(*shape).nbytes, 8 * numbers, f"KVCache{shape}, 8 bytes a number: nbytes")
+
+
+class _Lists(KVCache):
+    """Another right answer: keep the pieces, join them when asked."""
+
+    def __init__(self, num_layers: int, capacity: int, num_kv_heads: int, head_dim: int) -> None:
+        self.shape = (num_layers, capacity, num_kv_heads, head_dim)
+        self.pieces: list[list[tuple[Array, Array]]] = [[] for _ in range(num_layers)]
+
+    @property
+    def num_tokens(self) -> int:
+        return min(sum(len(k) for k, _ in layer) for layer in self.pieces)
+
+    @property
+    def nbytes(self) -> int:
+        layers, capacity, heads, size = self.shape
+        return 16 * layers * capacity * heads * size
+
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        kept = [*self.pieces[layer], (np.array(k), np.array(v))]
+        if sum(len(piece) for piece, _ in kept) > self.shape[1]:
+            raise ValueError(f"more than {self.shape[1]} tokens")
+        self.pieces[layer] = kept
+        return np.concatenate([k for k, _ in kept]), np.concatenate([v for _, v in kept])
+
+
+class _AlwaysFromZero(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        self.lengths[layer] = 0
+        return super().append(layer, k, v)
+
+
+class _WholeCapacity(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        super().append(layer, k, v)
+        return self.k[layer], self.v[layer]
+
+
+class _KeysTwice(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        return super().append(layer, k, k)
+
+
+class _NewOnly(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        k_all, v_all = super().append(layer, k, v)
+        return k_all[-len(k) :], v_all[-len(v) :]
+
+
+class _OneCounter(KVCache):
+    """The length is shared by all layers, so layer 1 writes behind layer 0."""
+
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        self.lengths[layer] = max(self.lengths)
+        return super().append(layer, k, v)
+
+
+class _HalfPrecision(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        return super().append(layer, k.astype(np.float32), v.astype(np.float32))
+
+
+class _KeepsReferences(_Lists):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        super().append(layer, k, v)
+        self.pieces[layer][-1] = (k, v)
+        return np.concatenate([x for x, _ in self.pieces[layer]]), np.concatenate([x for _, x in self.pieces[layer]])
+
+
+class _LastSlotUnused(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        if self.lengths[layer] + len(k) >= self.capacity:
+            raise ValueError(f"the capacity is {self.capacity}")
+        return super().append(layer, k, v)
+
+
+class _CountsBeforeItChecks(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        try:
+            return super().append(layer, k, v)
+        except ValueError:
+            self.lengths[layer] += len(k)
+            raise
+
+
+class _CountsTheFirstLayer(KVCache):
+    @property
+    def num_tokens(self) -> int:
+        return self.lengths[0]
+
+
+class _HalfTheBytes(KVCache):
+    @property
+    def nbytes(self) -> int:
+        return self.k.nbytes
+
+
+KV_CACHE = Exercise(
+    id="01.kv_cache",
+    title="A KV cache",
+    reference=KVCache,
+    properties=[
+        Property("append returns all K and V so far, in order", _returns_all),
+        Property("layers are kept apart", _layers_apart),
+        Property("heads, sizes and digits come back unchanged", _heads_and_sizes),
+        Property("it keeps values, not the caller's arrays", _keeps_values),
+        Property("a full cache raises and stays as it was", _full),
+        Property("num_tokens counts what every layer holds", _num_tokens),
+        Property("nbytes is what is reserved", _nbytes),
+    ],
+    mutants=[
+        Mutant(
+            "always writes from row 0",
+            _AlwaysFromZero,
+            "append returns all K and V so far, in order",
+            "Each token overwrites the one before it.",
+        ),
+        Mutant(
+            "returns the whole reservation",
+            _WholeCapacity,
+            "append returns all K and V so far, in order",
+            "The unused rows are zeros. A zero key scores 0, which is not minus infinity: softmax gives it weight.",
+        ),
+        Mutant(
+            "returns the new rows only",
+            _NewOnly,
+            "append returns all K and V so far, in order",
+            "Attention then sees one token, and the text falls apart.",
+        ),
+        Mutant(
+            "keys in both arrays",
+            _KeysTwice,
+            "append returns all K and V so far, in order",
+            "A copied line with one letter unchanged.",
+        ),
+        Mutant(
+            "one counter for all layers",
+            _OneCounter,
+            "layers are kept apart",
+            "Layers append one after another in the same pass. If layer 0 moves the counter, layer 1 leaves a gap.",
+        ),
+        Mutant(
+            "float32 inside",
+            _HalfPrecision,
+            "heads, sizes and digits come back unchanged",
+            "Rounded to 24 bits on the way in. Fine in production, wrong for an oracle.",
+        ),
+        Mutant(
+            "keeps the caller's arrays",
+            _KeepsReferences,
+            "it keeps values, not the caller's arrays",
+            "The model may reuse its buffers; the cache then changes behind your back.",
+        ),
+        Mutant(
+            "refuses the last slot",
+            _LastSlotUnused,
+            "a full cache raises and stays as it was",
+            "`>=` for `>`: a cache of n holds n tokens.",
+        ),
+        Mutant(
+            "counts before it checks",
+            _CountsBeforeItChecks,
+            "a full cache raises and stays as it was",
+            "After the error the length is wrong for good.",
+        ),
+        Mutant(
+            "counts the first layer",
+            _CountsTheFirstLayer,
+            "num_tokens counts what every layer holds",
+            "Halfway through a pass, layer 0 is one token ahead.",
+        ),
+        Mutant("forgets V", _HalfTheBytes, "nbytes is what is reserved", "The factor 2 is for K and V."),
+    ],
+    alternatives=[_Lists],
+)
+
+BYTES_PER_TOKEN = Prediction(
+    "01.bytes_per_token",
+    "SmolLM2-135M: 30 layers, 9 query heads, 3 K/V heads of size 64, 2 bytes a number. Cache bytes for one token?",
+    2 * 30 * 3 * 64 * 2,
+    "B",
+    mistakes=[
+        (30 * 3 * 64 * 2, "Half of it. There are two factors of 2: K and V are both kept, and a number takes 2 bytes."),
+        (2 * 30 * 9 * 64 * 2, "Queries are not kept. Only the 3 K/V heads count, not the 9 query heads."),
+        (30 * 9 * 64 * 2, "Only the 3 K/V heads count, not the 9 query heads. And V is kept as well as K."),
+        (2 * 3 * 64 * 2, "That is one layer. Each of the 30 layers keeps its own K and V."),
+        (2 * 30 * 64 * 2, "That is one K/V head. There are 3 in each layer."),
+        (2 * 30 * 3 * 64 * 8, "That is float64, 8 bytes a number, as in this notebook. The question says 2 bytes."),
+        (2 * 30 * 3 * 64 * 4, "That is 4 bytes a number. The question says 2."),
+    ],
+    because="2 (K and V) x 30 layers x 3 heads x 64 numbers x 2 bytes = 23,040 B = 22.5 KiB.",
+    rtol=0,
+)
+
+ONE_TOKEN_ANSWER = Prediction(
+    "01.one_token",
+    "A prompt of 500 tokens, an answer of one token. How many token-forwards does the cache save?",
+    0,
+    "token-forwards",
+    mistakes=[
+        (500, "Prompt tokens run once in both cases."),
+        (499, "There is one pass in both cases, and it is the same pass."),
+        (1, "The one new token is returned and never run, with or without a cache."),
+    ],
+    because="One pass, 500 tokens, either way. The cache costs memory and saves nothing.",
+    rtol=0,
+)

@@ -1,0 +1,111 @@
+"""What is particular to the exercises of lessons 00 and 01: their oracles, golden counts, and predictions."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from mini_engine.course.check import run
+from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, Prediction
+from mini_engine.course.exercises import all_of
+from mini_engine.course.exercises.e01_attention import by_arrays, by_rows, slow_attention, slow_softmax
+from mini_engine.course.exercises.e01_check_attention import TEST_ATTENTION, WRONG
+from mini_engine.course.exercises.e01_counting import attention_pairs, count_passes, token_forwards
+from mini_engine.course.exercises.e01_generate import GENERATE_CACHED, ToyModel, generate_slowly
+from mini_engine.course.exercises.e01_kv_cache import KV_CACHE, KVCache
+
+PREDICTIONS = [p for lesson in ("00", "01") for p in all_of(Prediction, lesson)]
+
+
+def test_golden_counts():
+    assert token_forwards(1000, 1000, False) == 1_499_500
+    assert token_forwards(1000, 1000, True) == 1_999
+    assert attention_pairs(1000, 1000, False) == 1_166_666_500
+    assert attention_pairs(1000, 1000, True) == 1_999_000
+    assert (token_forwards(1, 10, False), token_forwards(1, 10, True)) == (55, 10)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_counts_agree_with_a_run_of_every_pass(cached):
+    for n, m in itertools.product(range(1, 9), range(1, 9)):
+        passes = [(n, n)] + [(1, n + i) if cached else (n + i, n + i) for i in range(1, m)]
+        assert token_forwards(n, m, cached) == sum(rows for rows, _ in passes) == count_passes(n, m, cached)
+        pairs = sum(sum(range(end - rows + 1, end + 1)) for rows, end in passes)
+        assert attention_pairs(n, m, cached) == pairs
+
+
+def test_slow_softmax_by_hand():
+    assert slow_softmax([0.0, np.log(3.0)]) == pytest.approx([0.25, 0.75])
+    assert slow_softmax([1000.0, 1000.0]) == [0.5, 0.5]
+
+
+def test_slow_attention_by_hand():
+    """Row 0 sees value 0 only; row 1 mixes values 0 and 1 by weights 1/4 and 3/4."""
+    q = np.array([[[5.0]], [[np.log(3.0)]]])
+    k, v = np.array([[[0.0]], [[2.0]]]), np.array([[[8.0]], [[4.0]]])
+    assert slow_attention(q, k, v, 0.5).ravel() == pytest.approx([8.0, 0.25 * 8 + 0.75 * 4])
+    assert slow_attention(q[1:], k, v, 0.5, offset=1).ravel() == pytest.approx([5.0])
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (3, 3, 2, 2), (1, 7, 4, 2), (5, 9, 6, 3)])
+def test_right_answers_agree_with_the_loops_beyond_the_cases_of_the_exercise(shape):
+    rows, keys, heads, kv_heads = shape
+    rng = np.random.default_rng(99)
+    q = rng.normal(size=(rows, heads, 16))
+    k, v = rng.normal(size=(2, keys, kv_heads, 16))
+    expected = slow_attention(q, k, v, 0.25, keys - rows)
+    for attention in (by_rows, by_arrays):
+        assert np.abs(attention(q, k, v, 0.25, keys - rows) - expected).max() < 1e-12
+
+
+def test_the_toy_model_has_no_near_ties():
+    """A rounding difference must not be able to change a greedy token of 01.generate_cached."""
+    for seed, prompt in enumerate(([4], [9, 2], [3, 1, 4, 1, 5])):
+        tokens = [*prompt, *generate_slowly(prompt, 6, seed)]
+        logits = ToyModel(seed).forward(tokens, range(len(tokens)), lambda layer, q, k, v: slow_attention(q, k, v, 0.5))
+        second, first = np.sort(logits[len(prompt) - 1 : -1])[:, -2:].T
+        assert (first - second).min() > 1e-2
+
+
+def test_a_test_that_compares_attention_with_itself_lets_most_bugs_through():
+    """The number that lesson 01 quotes."""
+    weak = next(m for m in TEST_ATTENTION.mutants if "itself" in m.name)
+    outcome = list(run(TEST_ATTENTION, weak.function))[-1]
+    assert "caught 3 of 8 bugs" in outcome.detail
+    assert len(WRONG) == 8
+
+
+def test_the_cache_reference_is_what_the_loop_needs():
+    cache = KVCache(2, 5, 1, 4)
+    GENERATE_CACHED.reference(ToyModel(), cache, [1, 2, 3], 3)
+    assert cache.num_tokens == 5  # 3 + 3 - 1
+    with pytest.raises(ValueError, match=r"capacity is 4.*larger cache"):
+        GENERATE_CACHED.reference(ToyModel(), KVCache(2, 4, 1, 4), [1, 2, 3], 3)
+
+
+@pytest.mark.parametrize("exercise", [e for n in ("00", "01") for e in all_of(Exercise, n)], ids=lambda e: e.id)
+def test_every_property_has_its_own_wrong_answer(exercise):
+    caught = {mutant.caught_by for mutant in exercise.mutants}
+    assert {p.name for p in exercise.properties} <= caught | {INPUTS_UNCHANGED}
+    assert len(exercise.mutants) >= 3
+
+
+def test_cache_errors_leave_the_arrays_alone():
+    cache = KV_CACHE.reference(1, 2, 1, 1)
+    cache.append(0, np.ones((2, 1, 1)), np.ones((2, 1, 1)))
+    with pytest.raises(ValueError, match="capacity is 2"):
+        cache.append(0, np.zeros((1, 1, 1)), np.zeros((1, 1, 1)))
+    assert (cache.k == 1).all()
+    assert (cache.v == 1).all()
+
+
+@pytest.mark.parametrize("prediction", PREDICTIONS, ids=lambda p: p.id)
+def test_predictions_explain_distinct_wrong_numbers(prediction):
+    wrong = [number for number, _ in prediction.mistakes]
+    assert len(set(wrong)) == len(wrong) >= 3
+    assert prediction.answer not in wrong
+    assert prediction.because
+    for _, why in prediction.mistakes:
+        assert why.endswith(".")
