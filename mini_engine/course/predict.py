@@ -61,7 +61,7 @@ def _why(question: Prediction, number: Fraction, unit: str, guess: Fraction, rig
         if _close(guess, Fraction(wrong), question.rtol):
             return why
     other = TWINS.get(unit)
-    if other and _close(number * _factor(other, question.unit), right, question.rtol):
+    if other and _close(number * (_factor(other, question.unit) or 0), right, question.rtol):
         sizes = " and ".join(f"1 {u} is {BYTE_UNITS[u]:,} bytes" for u in (unit, other))
         return f"That is the number of {other}, not of {unit}: {sizes}."
     if question.unit in BYTE_UNITS and _close(guess, right * 8, question.rtol):
@@ -101,10 +101,5 @@ def _close(a: Fraction, b: Fraction, rtol: float) -> bool:
 
 def _show(number: Fraction) -> str:
     if number.denominator == 1:
-        text = (
-            f"{number.numerator:,}"
-            if abs(number) < 10**21
-            else f"a whole number of {len(str(abs(number.numerator)))} digits"
-        )
-        return text
-    return f"{float(number):,.4g}" if abs(number) < 10**300 else "a very large number"
+        return f"{number.numerator:,}" if abs(number) < 10**21 else "that very large number"
+    return f"{float(number):,.4g}" if abs(number) < 10**300 else "that very large number"

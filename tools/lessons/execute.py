@@ -1,0 +1,42 @@
+"""Run a notebook in a fresh kernel, in the folder where a reader opens it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import nbclient
+from nbclient.exceptions import CellExecutionError
+from nbformat import NotebookNode
+
+CELL_SECONDS = 120
+
+
+class ExecutionError(RuntimeError):
+    """A cell raised, or ran past its time."""
+
+
+def kernel_environment(root: Path, strict: bool) -> dict[str, str]:
+    """The environment of a kernel: this checkout's package, and COURSE_STRICT only where a wrong answer is an error."""
+    env = {k: v for k, v in os.environ.items() if k not in ("COURSE_STRICT", "NBGRADER_EXECUTION", "PYTHONPATH")}
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    return {**env, "COURSE_STRICT": "1"} if strict else env
+
+
+def execute(notebook: NotebookNode, root: Path, folder: str, strict: bool) -> NotebookNode:
+    """Run every cell in order and store its outputs in the notebook. Raises ExecutionError with the cell and its traceback."""
+    (root / folder).mkdir(parents=True, exist_ok=True)
+    client = nbclient.NotebookClient(
+        notebook,
+        timeout=CELL_SECONDS,
+        kernel_name="python3",
+        store_widget_state=False,
+        resources={"metadata": {"path": str(root / folder)}},
+    )
+    try:
+        client.execute(env=kernel_environment(root, strict), extra_arguments=["--log-level=ERROR"])
+    except CellExecutionError as error:
+        raise ExecutionError(str(error)) from None
+    except nbclient.exceptions.CellTimeoutError as error:
+        raise ExecutionError(f"a cell ran past {CELL_SECONDS} seconds: {error}") from None
+    return notebook
