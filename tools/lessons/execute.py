@@ -31,10 +31,11 @@ def execute(notebook: NotebookNode, root: Path, folder: str, strict: bool) -> No
         timeout=CELL_SECONDS,
         kernel_name="python3",
         store_widget_state=False,
+        extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": str(root / folder)}},
     )
     try:
-        client.execute(env=kernel_environment(root, strict), extra_arguments=["--log-level=ERROR"])
+        client.execute(env=kernel_environment(root, strict))
     except CellExecutionError as error:
         raise ExecutionError(str(error)) from None
     except nbclient.exceptions.CellTimeoutError as error:
