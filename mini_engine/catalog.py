@@ -1,20 +1,32 @@
-"""What a model and a GPU are, in numbers: `ModelSpec`, and how to read one from a Hugging Face `config.json`."""
+"""What a model and a GPU are, in numbers: `ModelSpec`, `GPUSpec`, and the tables in `data/`."""
 
 from __future__ import annotations
 
-import json
+import csv
+import difflib
 import os
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from .arguments import amount, count, number
+from .units import GB, MIB, TERA
+
+Spec = TypeVar("Spec", "ModelSpec", "GPUSpec")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSpec:
-    """The shape of a decoder-only transformer. Field names are those of a Hugging Face `config.json`."""
+    """The shape of a decoder-only transformer. Field names are those of a Hugging Face `config.json`.
+
+    ValueError names the field when a count is not an integer of at least 1, or when two fields contradict each other.
+    """
 
     name: str = ""
     architecture: str = "LlamaForCausalLM"
+    model_type: str = "llama"
     num_hidden_layers: int
     hidden_size: int
     num_attention_heads: int
@@ -25,48 +37,259 @@ class ModelSpec:
     max_position_embeddings: int
     rms_norm_eps: float = 1e-5
     rope_theta: float = 10000.0
+    rope_scaling: Mapping[str, Any] | None = field(default=None, hash=False)
     tie_word_embeddings: bool = False
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+    gated_mlp: bool = True
+    """The MLP has three matrices (gate, up, down) rather than two."""
+    learned_positions: int = 0
+    """Rows of a table of learned positions; 0 where positions are rotated."""
+
+    # Latent attention (MLA): one vector per token and layer instead of keys and values per head.
+    kv_lora_rank: int | None = None
+    qk_rope_head_dim: int | None = None
+    qk_nope_head_dim: int | None = None
+    v_head_dim: int | None = None
+    q_lora_rank: int | None = None
+    index_head_dim: int = 0
+    """Size of the extra key that sparse attention's indexer keeps; not counted as KV here."""
+
+    # Mixture of experts.
+    num_experts: int = 0
+    num_experts_per_tok: int = 0
+    moe_intermediate_size: int = 0
+    n_shared_experts: int = 0
+    shared_expert_intermediate_size: int = 0
+    num_moe_layers: int = 0
+    """Layers whose MLP is made of experts; the others are dense."""
+
+    # Layers that differ from each other.
+    layer_windows: tuple[int | None, ...] = field(default=(), repr=False)
+    """One entry per attention layer: None for full attention, or how many tokens it keeps. () means all full."""
+    layer_kv_shapes: tuple[tuple[int, int], ...] = ()
+    """(KV heads, head size) per attention layer, where layers differ; () means that all are (num_key_value_heads, head_dim)."""
+    layers_without_kv: tuple[str, ...] = ()
+    """The kinds of the layers that keep no K/V of their own: linear attention, SSM, shared K/V."""
+
+    def __post_init__(self) -> None:
+        for name in COUNTS:
+            count(name, getattr(self, name))
+        latent = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
+        if any(getattr(self, name) is not None for name in latent):
+            for name in latent:
+                count(name, getattr(self, name))
+        if self.num_experts:
+            for name in ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "num_moe_layers"):
+                count(name, getattr(self, name))
+            if self.num_experts_per_tok > self.num_experts:
+                raise ValueError(
+                    f"num_experts_per_tok={self.num_experts_per_tok} is more than num_experts={self.num_experts}"
+                )
+        count("num_moe_layers", self.num_moe_layers, minimum=0, limit=self.num_hidden_layers)
+        self._fit_layers()
+
+    def _fit_layers(self) -> None:
+        """Spell out uniform layers. A tuple of equal entries follows num_hidden_layers, so that `dataclasses.replace` may change it."""
+        attending = self.num_hidden_layers - len(self.layers_without_kv)
+        for name, uniform in (("layer_windows", None), ("layer_kv_shapes", (self.num_key_value_heads, self.head_dim))):
+            value = tuple(getattr(self, name))
+            if len(set(value)) <= 1 and not self.layers_without_kv:
+                value = (value[0] if value else uniform,) * attending
+            elif not value:
+                value = (uniform,) * attending
+            if len(value) != attending:
+                raise ValueError(
+                    f"{name} has {len(value)} entries for {attending} attention layers of {self.num_hidden_layers} layers"
+                )
+            object.__setattr__(self, name, value)
+        for window in self.layer_windows:
+            if window is not None:
+                count("layer_windows", window)
+        if all(shape == (self.num_key_value_heads, self.head_dim) for shape in self.layer_kv_shapes):
+            object.__setattr__(self, "layer_kv_shapes", ())
 
     @classmethod
-    def from_hf_config(cls, source: str | os.PathLike[str] | dict[str, Any]) -> ModelSpec:
+    def from_hf_config(cls, source: str | os.PathLike[str] | Mapping[str, Any]) -> ModelSpec:
         """Read a Hugging Face `config.json`: the file, the folder that holds it, or its contents as a dict.
 
-        `head_dim` is taken when given and is hidden_size / num_attention_heads only when it is not. ValueError names what is missing.
+        `head_dim` is taken when given, and hidden_size / num_attention_heads only when it is not. ValueError names what is missing.
         """
-        name = ""
-        if isinstance(source, dict):
-            config = source
-        else:
-            path = Path(source)
-            path = path / "config.json" if path.is_dir() else path
-            name = path.parent.name
-            config = json.loads(path.read_text(encoding="utf-8"))
-        needed = (
-            "num_hidden_layers",
-            "hidden_size",
-            "num_attention_heads",
-            "intermediate_size",
-            "vocab_size",
-            "max_position_embeddings",
-        )
-        missing = [field for field in needed if config.get(field) is None]
-        if missing:
-            raise ValueError(f"the model configuration {name or ''} lacks {', '.join(missing)}".replace("  ", " "))
+        from .hf_config import read_config
 
-        heads = config["num_attention_heads"]
-        rope = config.get("rope_parameters") or {}
-        eos = config.get("eos_token_id")
-        return cls(
-            name=config.get("name") or name,
-            architecture=(config.get("architectures") or ["LlamaForCausalLM"])[0],
-            **{field: config[field] for field in needed},
-            num_key_value_heads=config.get("num_key_value_heads") or heads,
-            head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-            rms_norm_eps=config.get("rms_norm_eps", 1e-6),
-            rope_theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0),
-            tie_word_embeddings=bool(config.get("tie_word_embeddings", False)),
-            bos_token_id=config.get("bos_token_id"),
-            eos_token_ids=() if eos is None else tuple(eos) if isinstance(eos, list) else (eos,),
-        )
+        return cls(**read_config(source))
+
+    @property
+    def is_mla(self) -> bool:
+        """Whether the cache holds one latent vector per token and layer (DeepSeek-V2, V3, Kimi-K2)."""
+        return self.kv_lora_rank is not None
+
+    @property
+    def num_attention_layers(self) -> int:
+        """Layers that keep a KV cache."""
+        return len(self.layer_windows)
+
+    @property
+    def num_windowed_layers(self) -> int:
+        """Attention layers that keep a window instead of everything."""
+        return sum(window is not None for window in self.layer_windows)
+
+    @property
+    def kv_shapes(self) -> tuple[tuple[int, int], ...]:
+        """(KV heads, head size) of every attention layer."""
+        return self.layer_kv_shapes or ((self.num_key_value_heads, self.head_dim),) * self.num_attention_layers
+
+
+COUNTS = (
+    "num_hidden_layers",
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPUSpec:
+    """An accelerator, from its data sheet: bytes, bytes per second, dense FLOP/s. None where the part lacks it or the table does.
+
+    Peaks are peaks: no kernel reaches all of them, and `memory_bytes` is the size on the box. `reported_memory_bytes` is what the driver shows.
+    """
+
+    name: str
+    memory_bytes: int
+    memory_bandwidth: int
+    bf16_flops: int
+    fp8_flops: int | None = None
+    link_bandwidth: int | None = None
+    """All links of the GPU together, both directions."""
+    pcie_bandwidth: int | None = None
+    """Per direction."""
+    reported_memory_bytes: int | None = None
+    verified: str = ""
+    source: str = ""
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("memory_bytes", "memory_bandwidth", "bf16_flops"):
+            amount(name, getattr(self, name), minimum=1, limit=10**21)
+
+
+def get_model(name: str) -> ModelSpec:
+    """The model of `data/models.csv` called `name`; case and punctuation do not matter. KeyError lists the near names."""
+    return _find("model", name, _models())
+
+
+def get_gpu(name: str) -> GPUSpec:
+    """The GPU of `data/gpus.csv` called `name`; case and punctuation do not matter. KeyError lists the near names."""
+    return _find("GPU", name, _gpus())
+
+
+def list_models() -> list[str]:
+    """Names that `get_model` knows, in the table's order."""
+    return list(_models())
+
+
+def list_gpus() -> list[str]:
+    """Names that `get_gpu` knows, in the table's order."""
+    return list(_gpus())
+
+
+def read_table(name: str) -> list[dict[str, str]]:
+    """The rows of `data/<name>`, every cell as text. In a wheel the tables lie inside the package, in a checkout beside it."""
+    package = Path(__file__).parent
+    for folder in (package / "_data", package.parent / "data"):
+        if (folder / name).is_file():
+            with (folder / name).open(encoding="utf-8", newline="") as file:
+                return list(csv.DictReader(file))
+    raise FileNotFoundError(
+        f"{name} is neither in {package / '_data'} nor in {package.parent / 'data'}: install the package again"
+    )
+
+
+def model_row(name: str) -> dict[str, str]:
+    """The row of `data/models.csv` behind `get_model(name)`, with its source, its verified flag and its note."""
+    spec = get_model(name)
+    return next(row for row in read_table("models.csv") if row["name"] == spec.name)
+
+
+@lru_cache(maxsize=1)
+def _models() -> dict[str, ModelSpec]:
+    return {row["name"]: model_from_row(row) for row in read_table("models.csv")}
+
+
+def model_from_row(row: Mapping[str, str]) -> ModelSpec:
+    """A row of `data/models.csv` as a ModelSpec. An empty cell leaves a field at its default; ValueError names a wrong cell."""
+    known = {f.name: f.type for f in fields(ModelSpec)}
+    values: dict[str, Any] = {}
+    for name, cell in row.items():
+        if name not in known or cell == "":
+            continue
+        try:
+            values[name] = cell if known[name] == "str" else cell == "yes" if known[name] == "bool" else int(cell)
+        except ValueError:
+            raise ValueError(f"models.csv: {row.get('name')}: {name}={cell!r} is not an integer") from None
+    layers = values["num_hidden_layers"]
+    heads = values["num_attention_heads"]
+    if "kv_lora_rank" in values:
+        values.setdefault("num_key_value_heads", heads)
+        values.setdefault("head_dim", values["qk_nope_head_dim"] + values["qk_rope_head_dim"])
+    pattern = row.get("layer_pattern") or "F"
+    kinds = [pattern[i % len(pattern)] for i in range(layers)]
+    window = int(row["sliding_window"]) if row.get("sliding_window") else None
+    values["layer_windows"] = tuple(window if kind == "W" else None for kind in kinds if kind in "FW")
+    values["layers_without_kv"] = tuple(LAYER_LETTERS[kind] for kind in kinds if kind not in "FW")
+    return ModelSpec(**values)
+
+
+LAYER_LETTERS = {"L": "linear_attention", "M": "mamba"}
+"""`layer_pattern` in models.csv repeats over the layers: F full attention, W window, and these without a KV cache."""
+
+
+@lru_cache(maxsize=1)
+def _gpus() -> dict[str, GPUSpec]:
+    return {row["name"]: _gpu_from_row(row) for row in read_table("gpus.csv")}
+
+
+def _gpu_from_row(row: Mapping[str, str]) -> GPUSpec:
+    def cell(column: str, unit: int) -> Any:
+        return amount(column, number(column, row[column]) * unit, limit=10**21) if row[column] else None
+
+    return GPUSpec(
+        name=row["name"],
+        memory_bytes=cell("memory_gb", GB),
+        memory_bandwidth=cell("memory_bandwidth_gb_per_s", GB),
+        bf16_flops=cell("bf16_dense_tflops", TERA),
+        fp8_flops=cell("fp8_dense_tflops", TERA),
+        link_bandwidth=cell("link_bandwidth_gb_per_s", GB),
+        pcie_bandwidth=cell("pcie_bandwidth_gb_per_s", GB),
+        reported_memory_bytes=cell("reported_memory_mib", MIB),
+        verified=row["verified"],
+        source=row["source"],
+        note=row["note"],
+    )
+
+
+def _find(what: str, name: str, table: Mapping[str, Spec]) -> Spec:
+    wanted = _plain(str(name))
+    for known, spec in table.items():
+        if _plain(known) == wanted:
+            return spec
+    near = _near(wanted, table)
+    raise KeyError(
+        f"no {what} named {name!r}. Near names: {', '.join(near)}. All: list_{'models' if what == 'model' else 'gpus'}()"
+    )
+
+
+def _near(wanted: str, names: Iterable[str]) -> list[str]:
+    plain = {_plain(name): name for name in names}
+    inside = [name for key, name in plain.items() if wanted and (wanted in key or key in wanted)]
+    close = [plain[key] for key in difflib.get_close_matches(wanted, plain, n=5, cutoff=0.4)]
+    return list(dict.fromkeys([*inside, *close]))[:6] or list(names)[:6]
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())

@@ -1,0 +1,102 @@
+"""Checks on what a caller passes in. Every error names the argument, its value and what is allowed."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from fractions import Fraction
+from numbers import Rational
+from operator import index
+from typing import Any, TypeVar
+
+N = TypeVar("N", int, Fraction)
+
+COUNT_LIMIT = 10**12
+"""Tokens, layers, heads, requests: a count above a trillion is a slip."""
+BYTES_LIMIT = 10**18
+"""Sizes in bytes, and parameters: up to an exabyte."""
+NUMBER_LIMIT = 10**36
+"""Rates (bytes/s, FLOP/s) and amounts of work (FLOPs)."""
+
+
+def count(name: str, value: Any, *, minimum: int = 1, limit: int = COUNT_LIMIT) -> int:
+    """`value` as an int between `minimum` and `limit`; ValueError naming `name` for anything else."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = index(value)
+    except TypeError:
+        raise ValueError(f"{name}={value!r} must be an integer of at least {minimum}") from None
+    return _within(name, number, minimum, limit)
+
+
+def amount(name: str, value: Any, *, minimum: int = 0, limit: int = BYTES_LIMIT) -> int:
+    """Bytes or parameters as an int. A float such as 80e9 is taken when it holds a whole number."""
+    number_ = number(name, value, minimum=minimum, limit=limit)
+    if number_.denominator != 1:
+        raise ValueError(f"{name}={value!r} must be a whole number")
+    return number_.numerator
+
+
+def number(name: str, value: Any, *, minimum: int = 0, positive: bool = False, limit: int = NUMBER_LIMIT) -> Fraction:
+    """Any finite number as an exact fraction; a float counts as the decimal it is written as (0.1 is 1/10)."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        exact = _exact(value)
+    except (TypeError, ValueError, OverflowError, ArithmeticError):
+        raise ValueError(f"{name}={value!r} must be a finite number") from None
+    if positive and exact <= 0:
+        raise ValueError(f"{name}={value!r} must be above 0")
+    return _within(name, exact, minimum, limit)
+
+
+def share(name: str, value: Any) -> Fraction:
+    """A factor in (0, 1], exactly. Refuses a float that is not the decimal it is written as (0.9 is not 9/10)."""
+    exact = number(name, value, positive=True)
+    if exact > 1:
+        raise ValueError(f"{name}={value!r} must be above 0 and at most 1")
+    if isinstance(value, float) and Fraction(value) != exact:
+        raise ValueError(
+            f"{name}={value!r} is not exact as a binary float: give '{value}', Decimal('{value}') "
+            f"or Fraction({exact.numerator}, {exact.denominator})"
+        )
+    return exact
+
+
+def choice(name: str, value: Any, allowed: tuple[str, ...]) -> str:
+    """`value` when it is one of `allowed`; ValueError listing them otherwise."""
+    if value not in allowed:
+        raise ValueError(f"{name}={value!r} must be one of {', '.join(allowed)}")
+    return value
+
+
+def ceil_div(numerator: int | Fraction, denominator: int | Fraction) -> int:
+    """The least integer that is at least numerator / denominator, without a float on the way."""
+    return math.ceil(Fraction(numerator) / Fraction(denominator))
+
+
+def _exact(value: Any) -> Fraction:
+    if isinstance(value, Rational):
+        return Fraction(value)
+    if isinstance(value, str) and "/" in value:
+        return Fraction(value)
+    decimal = value if isinstance(value, Decimal) else Decimal(value if isinstance(value, str) else repr(float(value)))
+    if not decimal.is_finite() or abs(decimal.adjusted()) > 400:  # "1e999999999" would fill the memory as a fraction
+        raise ValueError
+    return Fraction(decimal)
+
+
+def _within(name: str, value: N, minimum: int, limit: int) -> N:
+    if value < minimum:
+        raise ValueError(f"{name}={_short(value)} must be at least {minimum}")
+    if value > limit:
+        raise ValueError(f"{name}={_short(value)} is over the limit of 10**{len(str(limit)) - 1}")
+    return value
+
+
+def _short(value: int | Fraction) -> str:
+    """A number for a message: a huge one is described by its size (Python refuses to print very long integers)."""
+    if abs(value) < 10**24:
+        return str(value)
+    return f"{'-' if value < 0 else ''}a number over 10**24"

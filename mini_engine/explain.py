@@ -1,0 +1,71 @@
+"""`@explained`: a calculator that can also show its working, `f.explain(same arguments)`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Explained(Protocol[P, R_co]):
+    """A function with its working attached."""
+
+    __name__: str
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+    def explain(self, *args: P.args, **kwargs: P.kwargs) -> str:
+        """The same calculation as text: one line a step, with the numbers put in."""
+        ...
+
+    def working(self, lines: Callable[..., Iterator[str]]) -> Callable[..., Iterator[str]]:
+        """Decorator: register the generator that writes the working. It gets the result, then the arguments."""
+        ...
+
+
+def explained(not_included: str = "") -> Callable[[Callable[P, R]], Explained[P, R]]:
+    """Give a function `.explain`. Its working is written just below it, by a generator of lines:
+
+        @explained(not_included="everything else")
+        def double(x: int) -> int:
+            \"\"\"Twice x.\"\"\"
+            return 2 * x
+
+        @double.working
+        def _(result, x):
+            yield f"2 × {x} = {result}"
+
+    `explain` first computes the result, so it refuses what the function refuses, in the same words.
+    The text ends with what the figure leaves out, `not_included`.
+    """
+
+    def decorate(function: Callable[P, R]) -> Explained[P, R]:
+        signature = inspect.signature(function)
+        formula = cast(Any, function)
+
+        def explain(*args: P.args, **kwargs: P.kwargs) -> str:
+            result = function(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            purpose = (inspect.getdoc(function) or "").split("\n")[0]
+            text = [f"{function.__name__}: {purpose}"]
+            text += [f"  {line}" for line in formula._working(result, **bound.arguments)]
+            if not_included:
+                text.append(f"  not included: {not_included}")
+            return "\n".join(text)
+
+        def working(lines: Callable[..., Iterator[str]]) -> Callable[..., Iterator[str]]:
+            formula._working = lines
+            return lines
+
+        explain.__doc__ = f"The working of `{function.__name__}`, as text, for the same arguments."
+        explain.__signature__ = signature.replace(return_annotation=str)  # type: ignore[attr-defined]
+        formula.explain = explain
+        formula.working = working
+        return cast("Explained[P, R]", function)
+
+    return decorate

@@ -1,0 +1,73 @@
+"""Units: decimal and binary bytes, element sizes, and how numbers are printed. GB is 10^9 bytes, GiB is 2^30 bytes."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
+KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
+TERA = 10**12
+"""TFLOPS and TB/s are decimal."""
+
+DTYPE_BYTES = {
+    "fp32": 4,
+    "float32": 4,
+    "bf16": 2,
+    "bfloat16": 2,
+    "fp16": 2,
+    "float16": 2,
+    "fp8": 1,
+    "int8": 1,
+}
+
+
+def dtype_bytes(name: str, dtype: str) -> int:
+    """Bytes per element of `dtype`; ValueError naming the argument `name` and the dtypes there are."""
+    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
+        raise ValueError(f"{name}={dtype!r} must be one of {', '.join(DTYPE_BYTES)}")
+    return DTYPE_BYTES[dtype]
+
+
+def significant(value: int | float | Fraction, digits: int = 4) -> str:
+    """A number with `digits` significant digits, no exponent from 1e-6 up, thousands separated: 0.0003052, 42.95, 2,496."""
+    if value == int(value) and abs(value) < 10**6:
+        return f"{int(value):,}"
+    x = float(value)
+    if abs(x) >= 10 ** (digits - 1):
+        return f"{x:,.0f}"
+    text = f"{x:.{digits}g}"
+    return text if "e" not in text else f"{x:.9f}".rstrip("0") if abs(x) >= 1e-6 else text
+
+
+def exact(value: int | Fraction) -> str:
+    """An integer with thousands separators, or a fraction followed by its decimal: 163,840 or 437/464 = 0.9418."""
+    if value == int(value):
+        return f"{int(value):,}"
+    ratio = f"{value.numerator:,}/{value.denominator:,}"
+    return f"{ratio} = {significant(value)}" if len(ratio) <= 24 else significant(value, 6)
+
+
+def format_bytes(size: int | Fraction) -> str:
+    """Bytes in every unit a reader may think in: '327,680 B = 0.0003277 GB = 0.0003052 GiB (320 KiB)'."""
+    whole = f"{int(size):,}" if size == int(size) else significant(size, 8)
+    text = f"{whole} B = {significant(Fraction(size) / GB)} GB = {significant(Fraction(size) / GIB)} GiB"
+    for unit, label in ((GIB, None), (MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit:
+            return text if label is None else f"{text} ({significant(Fraction(size) / unit, 5)} {label})"
+    return text
+
+
+def format_seconds(seconds: int | float | Fraction) -> str:
+    """Seconds with four digits or more, in the unit that reads best: '20.8955 ms', '1.626 s'."""
+    for unit, label in ((1, "s"), (Fraction(1, 10**3), "ms"), (Fraction(1, 10**6), "us")):
+        if seconds >= unit:
+            return f"{significant(Fraction(seconds) / unit, 6)} {label}"
+    return f"{significant(Fraction(seconds) * 10**9, 6)} ns"
+
+
+def format_rate(per_second: int | float | Fraction, what: str = "B/s") -> str:
+    """A rate with its decimal prefix: '3.35 TB/s', '989 TFLOP/s'."""
+    for unit, prefix in ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if per_second >= unit:
+            return f"{significant(Fraction(per_second) / unit)} {prefix}{what}"
+    return f"{significant(per_second)} {what}"
