@@ -1,0 +1,27 @@
+"""The KV cache's bookkeeping: blocks, reference counts, prefix index, block tables. Integers only, no tensors."""
+
+from mini_engine.cache.block_pool import NULL_BLOCK, Block, BlockPool, FreeBlockQueue, NoFreeBlocksError
+from mini_engine.cache.hashing import BlockHasher, ShortHasher, TokenChain, WeakHasher, pack_tokens
+from mini_engine.cache.kv_manager import CacheRequest, KVCacheManager
+from mini_engine.cache.ops import CacheOp
+from mini_engine.cache.prefix_index import BlockIndex, PrefixIndex
+from mini_engine.cache.radix import RadixPrefixIndex
+
+__all__ = [
+    "NULL_BLOCK",
+    "Block",
+    "BlockHasher",
+    "BlockIndex",
+    "BlockPool",
+    "CacheOp",
+    "CacheRequest",
+    "FreeBlockQueue",
+    "KVCacheManager",
+    "NoFreeBlocksError",
+    "PrefixIndex",
+    "RadixPrefixIndex",
+    "ShortHasher",
+    "TokenChain",
+    "WeakHasher",
+    "pack_tokens",
+]
