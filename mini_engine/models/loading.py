@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from mini_engine.catalog import ModelSpec
 from mini_engine.models.checkpoint import Checkpoint
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from mini_engine.models.llama import LlamaModel
     from mini_engine.models.llama_numpy import NumpyLlama
     from mini_engine.models.tokenizer import Tokenizer
-
-Backend = Literal["torch", "numpy"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ def open_checkpoint(name_or_path: str | os.PathLike[str]) -> HFFolder | GGUFFile
 
 
 def load_model(
-    name_or_path: str | os.PathLike[str], *, backend: Backend = "torch", device: Any = None, dtype: Any = None
+    name_or_path: str | os.PathLike[str], *, backend: str = "torch", device: Any = None, dtype: Any = None
 ) -> LoadedModel:
     """Load weights and tokenizer of "smollm2-135m", "tiny-gqa", a Hugging Face folder or a .gguf file.
 
@@ -58,14 +56,14 @@ def load_model(
 
 
 def load_weights(
-    name_or_path: str | os.PathLike[str], *, backend: Backend = "torch", device: Any = None, dtype: Any = None
+    name_or_path: str | os.PathLike[str], *, backend: str = "torch", device: Any = None, dtype: Any = None
 ) -> LlamaModel | NumpyLlama:
     """The model alone, for checkpoints that come without a tokenizer."""
     return build_model(open_checkpoint(name_or_path), backend=backend, device=device, dtype=dtype)
 
 
 def build_model(
-    checkpoint: Checkpoint, *, backend: Backend = "torch", device: Any = None, dtype: Any = None
+    checkpoint: Checkpoint, *, backend: str = "torch", device: Any = None, dtype: Any = None
 ) -> LlamaModel | NumpyLlama:
     """Build the torch or the NumPy model from an open checkpoint. `dtype` is a name ("bfloat16") or the library's own dtype."""
     if backend == "numpy":

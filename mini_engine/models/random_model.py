@@ -1,0 +1,53 @@
+"""A model of any Llama shape with random weights: for tests and speed, where what it says does not matter."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mini_engine.catalog import ModelSpec
+from mini_engine.models.errors import UnsupportedModelError
+from mini_engine.models.llama_layout import check_spec, llama_shapes
+
+if TYPE_CHECKING:
+    from mini_engine.models.llama import LlamaModel
+    from mini_engine.models.llama_numpy import NumpyLlama
+
+
+class RandomCheckpoint:
+    """A checkpoint that draws each tensor when it is read; the same spec and seed give the same weights."""
+
+    def __init__(self, spec: ModelSpec, seed: int) -> None:
+        """UnsupportedModelError for any other architecture than Llama's."""
+        if spec.architecture != "LlamaForCausalLM":
+            raise UnsupportedModelError(
+                f"architecture {spec.architecture!r} cannot be built; only LlamaForCausalLM can"
+            )
+        check_spec(spec, spec.name or "the spec")
+        self.path = Path(f"random-{seed}")
+        self.spec = spec
+        self.seed = seed
+        self.shapes = llama_shapes(spec)
+
+    def read(self, name: str) -> np.ndarray:
+        """Norms are 1; a matrix has standard deviation 1 / sqrt(columns), which keeps activations near 1."""
+        shape = self.shapes[name]
+        if len(shape) == 1:
+            return np.ones(shape, dtype=np.float32)
+        generator = np.random.default_rng((self.seed, zlib.crc32(name.encode())))
+        return generator.standard_normal(shape, dtype=np.float32) / np.float32(shape[1] ** 0.5)
+
+    def where(self, name: str) -> Path:
+        return self.path
+
+
+def random_model(
+    spec: ModelSpec, seed: int = 0, *, backend: str = "torch", device: Any = None, dtype: Any = None
+) -> LlamaModel | NumpyLlama:
+    """A Llama of this shape with random weights, on any device."""
+    from mini_engine.models.loading import build_model
+
+    return build_model(RandomCheckpoint(spec, seed), backend=backend, device=device, dtype=dtype)
