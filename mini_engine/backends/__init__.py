@@ -1,0 +1,1 @@
+"""Where tensors live: caches and the code that reads them."""

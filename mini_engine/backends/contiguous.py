@@ -1,0 +1,152 @@
+"""One sequence's keys and values in one piece of memory, reserved in full before the first token: the world before paging.
+
+A model calls `attend(layer, q, k, v)`; `make_attend` builds it from a cache and an attention function, the engine's or
+a learner's own. Shapes: T new tokens, S tokens so far, H query heads, K key/value heads, D head size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mini_engine.attention import causal_attention
+from mini_engine.catalog import ModelSpec
+
+CACHES = ("contiguous", "none")
+
+
+class CacheFullError(MemoryError):
+    """More tokens than the cache was made for."""
+
+
+class ContiguousKVCache:
+    """Keys and values of one sequence, [layers, capacity, K, D] each: float64 NumPy arrays, or what `empty(shape)` makes."""
+
+    def __init__(self, spec: ModelSpec, capacity: int, *, empty: Callable[[tuple[int, ...]], Any] = np.empty) -> None:
+        shape = (spec.num_hidden_layers, capacity, spec.num_key_value_heads, spec.head_dim)
+        self.capacity = capacity
+        self._k, self._v = empty(shape), empty(shape)
+        self._lengths = [0] * spec.num_hidden_layers
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens whose keys and values every layer has."""
+        return min(self._lengths)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes reserved, used or not."""
+        return self._k.nbytes + self._v.nbytes
+
+    def append(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+        """Store k[T, K, D] and v[T, K, D]; returns views of all keys and values of the layer, [S, K, D] each.
+
+        Raises CacheFullError, and stores nothing, when they do not fit.
+        """
+        start = self._lengths[layer]
+        end = start + len(k)
+        if end > self.capacity:
+            raise CacheFullError(
+                f"the cache holds {self.capacity} tokens, {start} of them in use: {len(k)} more do not fit; "
+                "make it with a larger capacity"
+            )
+        self._k[layer, start:end] = k
+        self._v[layer, start:end] = v
+        self._lengths[layer] = end
+        return self._k[layer, :end], self._v[layer, :end]
+
+
+class NoCache:
+    """Keeps nothing: every step hands in the whole sequence and gets it back."""
+
+    num_tokens = 0
+    nbytes = 0
+
+    def append(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
+        return k, v
+
+
+def torch_causal_attention(q: Any, k: Any, v: Any, scale: float, offset: int = 0) -> Any:
+    """`mini_engine.attention.causal_attention` in torch: q[T, H, D], k[S, K, D], v[S, K, D] -> [T, H, D], S = offset + T."""
+    import torch
+    from torch.nn.functional import scaled_dot_product_attention as sdpa
+
+    (T, H, D), K = q.shape, k.shape[1]
+    k, v = k.transpose(0, 1)[None], v.transpose(0, 1)[None]
+    if T == 1:
+        # All H // K query heads of a group read one key/value head: as the rows of one query they read it once.
+        return sdpa(q.reshape(1, K, H // K, D), k, v, scale=scale).reshape(1, H, D)
+    q = q.transpose(0, 1)[None]
+    if offset == 0:
+        return sdpa(q, k, v, is_causal=True, scale=scale, enable_gqa=True)[0].transpose(0, 1)
+    mask = torch.ones(T, offset + T, dtype=torch.bool, device=q.device).tril(offset)
+    return sdpa(q, k, v, attn_mask=mask, scale=scale, enable_gqa=True)[0].transpose(0, 1)
+
+
+def is_torch(model: Any) -> bool:
+    """True for a model whose arrays are torch tensors: only those have a device."""
+    return hasattr(model, "device")
+
+
+def make_attend(
+    model: Any, capacity: int, cache: str | type = "contiguous", attention: Callable | None = None
+) -> Callable[[int, Any, Any, Any], Any]:
+    """The `attend` of one sequence of at most `capacity` cached tokens.
+
+    cache: "contiguous", "none", or a class of your own: `cache(num_layers, capacity, num_kv_heads, head_dim)` with
+    `append(layer, k, v)` as above. attention: a function of your own, `attention(q, k, v, scale, offset)` as
+    `mini_engine.attention.causal_attention`. Your own parts get and give NumPy arrays, whatever the model runs on.
+    """
+    spec = model.spec
+    own = attention is not None or not isinstance(cache, str)
+    on_torch = is_torch(model) and not own
+    store: Any
+    if cache == "none":
+        store = NoCache()
+    elif cache == "contiguous":
+        store = ContiguousKVCache(spec, capacity, empty=_empty_like(model, own))
+    elif callable(cache):
+        store = cache(spec.num_hidden_layers, capacity, spec.num_key_value_heads, spec.head_dim)
+    else:
+        raise ValueError(f"cache={cache!r}: must be one of {', '.join(CACHES)}, or a class of your own")
+    scale = 1 / math.sqrt(spec.head_dim)
+    compute = attention or (torch_causal_attention if on_torch else causal_attention)
+
+    def attend(layer: int, q: Any, k: Any, v: Any) -> Any:
+        keys, values = store.append(layer, k, v)
+        return compute(q, keys, values, scale, len(keys) - len(q))
+
+    return _with_numpy(attend) if own else attend
+
+
+def _empty_like(model: Any, own: bool) -> Callable[[tuple[int, ...]], Any]:
+    """How to make arrays that hold the model's keys and values."""
+    if not is_torch(model):
+        return partial(np.empty, dtype=model.dtype)
+    if own:
+        return partial(np.empty, dtype=np.float32)
+    import torch
+
+    return partial(torch.empty, dtype=model.dtype, device=model.device)
+
+
+def _with_numpy(attend: Callable) -> Callable[[int, Any, Any, Any], Any]:
+    """Hand a learner's own parts NumPy arrays, and check the shape of what comes back."""
+
+    def checked(layer: int, q: Any, k: Any, v: Any) -> Any:
+        out = np.asarray(
+            attend(layer, *(x if isinstance(x, np.ndarray) else x.float().cpu().numpy() for x in (q, k, v)))
+        )
+        if out.shape != tuple(q.shape):
+            raise ValueError(f"attention gave shape {out.shape} in layer {layer}: must be that of q, {tuple(q.shape)}")
+        if isinstance(q, np.ndarray):
+            return out
+        import torch
+
+        return torch.as_tensor(out).to(q)
+
+    return checked

@@ -1,0 +1,244 @@
+"""LLM: prompts in every form, one output each, streams that never take text back, and errors that change nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mini_engine
+from mini_engine import LLM, SamplingParams
+from mini_engine.generation import GenerationStats
+
+GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def llm(request, history):
+    return LLM(history.loaded(request.param))
+
+
+def tokens(outputs):
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+# -- prompts --------------------------------------------------------------------------------------------------------------
+
+
+def test_prompts_in_every_form(llm, history):
+    ids = history.tokenizer.encode("to be")
+    expected = history.continuation(ids, 8)
+    for one in ("to be", ["to be"], ids, [ids], tuple(ids), np.array(ids), np.array([ids]), [np.array(ids)]):
+        (output,) = llm.generate(one, GREEDY)
+        assert output.prompt_token_ids == ids
+        assert output.outputs[0].token_ids == expected
+        assert output.prompt == ("to be" if isinstance(one, str) or isinstance(one[0], str) else None)
+        assert all(type(token) is int for token in output.prompt_token_ids)
+
+
+def test_several_prompts_keep_their_order_and_get_their_own_parameters(llm, history):
+    prompts = ["a", [1, 2, 3], "or not"]
+    params = [SamplingParams(temperature=0, max_tokens=m, ignore_eos=True) for m in (3, 0, 5)]
+    outputs = llm.generate(prompts, params)
+    assert [len(t) for t in tokens(outputs)] == [3, 0, 5]
+    assert tokens(outputs)[2] == history.continuation(history.tokenizer.encode("or not"), 5)
+    assert len({output.request_id for output in outputs}) == 3
+    assert all(output.finished for output in outputs)
+    assert tokens(llm.generate(prompts, params)) == tokens(outputs)
+
+
+def test_no_prompts_give_no_outputs(llm):
+    assert llm.generate([]) == []
+
+
+def test_default_parameters_are_those_of_sampling_params(llm):
+    (output,) = llm.generate("a")
+    assert 1 <= len(output.outputs[0].token_ids) <= SamplingParams().max_tokens
+
+
+@pytest.mark.parametrize(
+    ("prompts", "params", "message"),
+    [
+        ("", None, "the prompt is empty"),
+        (["a", ""], None, "prompt 1: the prompt is empty"),
+        ([[]], None, "the prompt is empty"),
+        ([[1], [99]], None, "prompt 1: prompt token 99 is outside the vocabulary"),
+        ([[0] * 65], None, "65 tokens and the model's context holds 64"),
+        ([[1.5]], None, "list of integer token ids"),
+        (7, None, "found 7"),
+        (None, None, "found None"),
+        (b"bytes", None, "found b'bytes'"),
+        ([b"bytes"], None, "found b'bytes'"),
+        ([[1], None], None, "list of integer token ids"),
+        (["a", "b"], [GREEDY], "1 sampling_params for 2 prompts"),
+        ("a", [], "0 sampling_params for 1 prompts"),
+        ("a", {"temperature": 0}, "sampling_params are SamplingParams, found"),
+        ("a", SamplingParams(stop_token_ids=(32,)), "stop_token_ids 32 is outside"),
+    ],
+)
+def test_bad_requests_are_refused_before_anything_is_generated(llm, prompts, params, message):
+    llm.generate("a", GREEDY)
+    stats, calls = llm.last_stats, len(llm.model.calls)
+    with pytest.raises(ValueError, match=message):
+        llm.generate(prompts, params)
+    assert len(llm.model.calls) == calls
+    assert llm.last_stats is stats
+    assert llm.generate("a", GREEDY)[0].outputs[0].token_ids
+
+
+def test_without_a_tokenizer_token_ids_still_work(history):
+    llm = LLM(history.loaded(tokenizer=False))
+    (output,) = llm.generate([1, 2], GREEDY)
+    assert output.outputs[0].token_ids == history.continuation([1, 2], 8)
+    assert output.outputs[0].text == ""
+    with pytest.raises(ValueError, match="a text prompt needs a tokenizer"):
+        llm.generate("a")
+    with pytest.raises(ValueError, match="stop strings need a tokenizer"):
+        llm.generate([1], SamplingParams(stop="x"))
+    with pytest.raises(ValueError, match="chat needs a tokenizer"):
+        llm.chat([{"role": "user", "content": "a"}])
+
+
+# -- options --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backend": "jax"}, "backend='jax': must be one of torch, numpy"),
+        ({"cache": "ring"}, "cache='ring': must be one of contiguous, none"),
+        ({"attention": 3}, "attention=3: must be a function"),
+        ({"device": "cpu"}, "give them to load_model"),
+    ],
+)
+def test_unknown_options_name_the_known_ones(history, options, message):
+    with pytest.raises(ValueError, match=message):
+        LLM(history.loaded(), **options)
+
+
+def test_every_cache_gives_the_same_tokens_at_its_own_price(history):
+    cached, uncached = LLM(history.loaded()), LLM(history.loaded(), cache="none")
+    assert tokens(cached.generate("abc", GREEDY)) == tokens(uncached.generate("abc", GREEDY))
+    assert cached.last_stats.num_forward_tokens == 3 + 8 - 1
+    assert uncached.last_stats.num_forward_tokens == 8 * 3 + 8 * 7 // 2
+
+
+def test_stats_add_up_over_the_prompts_of_one_call(llm):
+    llm.generate(["a", "abcd"], GREEDY)
+    assert (llm.last_stats.num_prompt_tokens, llm.last_stats.num_output_tokens) == (5, 16)
+    llm.generate("a", SamplingParams(max_tokens=0))
+    assert llm.last_stats == GenerationStats()
+
+
+# -- branches -------------------------------------------------------------------------------------------------------------
+
+
+def test_branches_differ_and_the_first_is_that_of_n_1(llm):
+    def run(n):
+        params = SamplingParams(n=n, seed=3, temperature=3.0, max_tokens=12, ignore_eos=True)
+        (output,) = llm.generate("abc", params)
+        assert [branch.index for branch in output.outputs] == list(range(n))
+        return [branch.token_ids for branch in output.outputs]
+
+    three = run(3)
+    assert len({tuple(branch) for branch in three}) == 3
+    assert run(1) == three[:1]
+    assert run(3) == three
+
+
+def test_without_a_seed_two_runs_differ(llm):
+    params = SamplingParams(temperature=3.0, max_tokens=30, ignore_eos=True)
+    assert tokens(llm.generate("abc", params)) != tokens(llm.generate("abc", params))
+
+
+# -- streams --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_grows_token_by_token_and_ends_as_generate_does(llm):
+    snapshots = list(llm.stream("to be", GREEDY))
+    assert [len(s.outputs[0].token_ids) for s in snapshots] == list(range(1, 9))
+    assert [s.finished for s in snapshots] == [False] * 7 + [True]
+    assert tokens(snapshots[-1:]) == tokens(llm.generate("to be", GREEDY))
+
+
+def test_stream_checks_at_once(llm):
+    with pytest.raises(ValueError, match="the prompt is empty"):
+        llm.stream("")
+    with pytest.raises(ValueError, match="stream takes one prompt, found 2"):
+        llm.stream(["a", "b"])
+
+
+def test_max_tokens_0_streams_one_finished_output(llm):
+    (output,) = llm.stream("a", SamplingParams(max_tokens=0))
+    assert output.finished
+    assert (output.outputs[0].token_ids, output.outputs[0].finish_reason) == ([], "length")
+    assert output.metrics.first_token_time is None
+
+
+def test_a_stream_of_branches_finishes_once(llm):
+    params = SamplingParams(n=3, seed=3, temperature=3.0, max_tokens=4, ignore_eos=True)
+    snapshots = list(llm.stream("abc", params))
+    assert len(snapshots) == 12
+    assert [s.finished for s in snapshots] == [False] * 11 + [True]
+    assert [[len(branch.token_ids) for branch in s.outputs] for s in snapshots[3:5]] == [[4, 0, 0], [4, 1, 0]]
+    assert [branch.finish_reason for branch in snapshots[4].outputs] == ["length", None, None]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_streamed_text_is_never_taken_back(history, n):
+    llm = LLM(history.loaded())
+    free = SamplingParams(n=n, seed=1, temperature=2.0, max_tokens=50, ignore_eos=True)
+    for whole in (branch.text for branch in llm.generate("abc", free)[0].outputs):
+        for stop in {whole[i : i + size] for size in (2, 3, 7) for i in range(0, len(whole) - size, 6)}:
+            params = SamplingParams(n=n, seed=1, temperature=2.0, max_tokens=50, ignore_eos=True, stop=stop)
+            shown = [""] * n
+            for snapshot in llm.stream("abc", params):
+                for branch in snapshot.outputs:
+                    assert branch.text.startswith(shown[branch.index])
+                    assert stop not in branch.text
+                    shown[branch.index] = branch.text
+            assert whole[: whole.index(stop)] in shown
+
+
+def test_a_stop_string_ends_the_text_and_the_tokens(llm, history):
+    (free,) = llm.generate("abc", SamplingParams(temperature=0, max_tokens=40, ignore_eos=True))
+    whole = free.outputs[0]
+    stop = whole.text[4:7]
+    (output,) = llm.generate("abc", SamplingParams(temperature=0, max_tokens=40, ignore_eos=True, stop=(stop,)))
+    cut = output.outputs[0]
+    assert (cut.text, cut.finish_reason) == (whole.text[: whole.text.index(stop)], "stop")
+    assert cut.token_ids == whole.token_ids[: len(cut.token_ids)]
+    assert stop in history.tokenizer.decode(cut.token_ids)
+    assert stop not in history.tokenizer.decode(cut.token_ids[:-1])
+
+
+def test_a_stop_token_is_in_the_tokens_and_not_in_the_text(llm, history):
+    expected = history.continuation(history.tokenizer.encode("abc"), 8)
+    params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True, stop_token_ids=(expected[3],))
+    branch = llm.generate("abc", params)[0].outputs[0]
+    at = expected.index(expected[3])
+    assert branch.token_ids == expected[: at + 1]
+    assert branch.text == history.tokenizer.decode(expected[:at])
+
+
+def test_times_are_in_order(llm):
+    metrics = llm.generate("abc", GREEDY)[0].metrics
+    assert metrics.arrival_time <= metrics.first_token_time <= metrics.finish_time
+
+
+# -- chat -----------------------------------------------------------------------------------------------------------------
+
+
+def test_chat_goes_through_the_template(llm, history):
+    (output,) = llm.chat([{"role": "user", "content": "hi"}], GREEDY)
+    assert output.prompt_token_ids == history.tokenizer.encode("u hi.")
+
+
+# -- the package ------------------------------------------------------------------------------------------------------------
+
+
+def test_public_names_are_where_the_package_says():
+    for name in mini_engine.__all__:
+        assert getattr(mini_engine, name) is not None
+    assert set(mini_engine.__all__) <= set(dir(mini_engine))
+    with pytest.raises(AttributeError, match="no attribute 'LLMM'"):
+        _ = mini_engine.LLMM
