@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from mini_engine.catalog import ModelSpec
 from mini_engine.models.checkpoint import Checkpoint
 from mini_engine.models.errors import CorruptModelError
+from mini_engine.models.linear import Linear, is_half_exact, pack_linear
 from mini_engine.models.llama_layout import EMBED, LM_HEAD, NORM, check_tensors, check_tokens, layer_name, not_finite
 
 Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -25,11 +26,11 @@ class LlamaLayer:
     """One layer's weights. Projections that read the same input are one matrix: one large product beats three small ones."""
 
     input_norm: torch.Tensor  # [hidden]
-    qkv: torch.Tensor  # [(H + 2K) * D, hidden]
-    o: torch.Tensor  # [hidden, H * D]
+    qkv: Linear  # [(H + 2K) * D, hidden]
+    o: Linear  # [hidden, H * D]
     post_norm: torch.Tensor  # [hidden]
-    gate_up: torch.Tensor  # [2 * intermediate, hidden]
-    down: torch.Tensor  # [hidden, intermediate]
+    gate_up: Linear  # [2 * intermediate, hidden]
+    down: Linear  # [hidden, intermediate]
 
 
 def rope_table(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -72,15 +73,17 @@ class LlamaModel:
             self.layers.append(
                 LlamaLayer(
                     input_norm=load(layer_name(i, "input_layernorm")),
-                    qkv=load(*in_layer),
-                    o=load(layer_name(i, "self_attn.o_proj")),
+                    qkv=pack_linear(load(*in_layer)),
+                    o=pack_linear(load(layer_name(i, "self_attn.o_proj"))),
                     post_norm=load(layer_name(i, "post_attention_layernorm")),
-                    gate_up=load(layer_name(i, "mlp.gate_proj"), layer_name(i, "mlp.up_proj")),
-                    down=load(layer_name(i, "mlp.down_proj")),
+                    gate_up=pack_linear(load(layer_name(i, "mlp.gate_proj"), layer_name(i, "mlp.up_proj"))),
+                    down=pack_linear(load(layer_name(i, "mlp.down_proj"))),
                 )
             )
         self.norm = load(NORM)
-        self.lm_head = self.embed if spec.tie_word_embeddings else load(LM_HEAD)
+        self.lm_head = pack_linear(self.embed if spec.tie_word_embeddings else load(LM_HEAD))
+        if is_half_exact(self.embed):
+            self.embed = self.embed.half()  # a lookup reads a few rows: widening those costs nothing
         self.cos, self.sin = rope_table(spec, self.device, dtype)
 
     @torch.inference_mode()
@@ -104,17 +107,17 @@ class LlamaModel:
         token_ids, positions = self._indices(token_ids), self._indices(positions)
         cos, sin = self.cos[positions], self.sin[positions]
 
-        x = F.embedding(token_ids, self.embed)  # [T, hidden]
+        x = F.embedding(token_ids, self.embed).to(self.dtype)  # [T, hidden]
         for i, layer in enumerate(self.layers):
-            qkv = F.linear(self._norm(x, layer.input_norm), layer.qkv).view(-1, H + 2 * K, D)
+            qkv = layer.qkv(self._norm(x, layer.input_norm)).view(-1, H + 2 * K, D)
             qk, v = rotate(qkv[:, : H + K], cos, sin), qkv[:, H + K :]
-            x = x + F.linear(attend(i, qk[:, :H], qk[:, H:], v).reshape(-1, H * D), layer.o)
-            gate, up = F.linear(self._norm(x, layer.post_norm), layer.gate_up).chunk(2, dim=-1)
-            x = x + F.linear(F.silu(gate) * up, layer.down)
+            x = x + layer.o(attend(i, qk[:, :H], qk[:, H:], v).reshape(-1, H * D))
+            gate, up = layer.gate_up(self._norm(x, layer.post_norm)).chunk(2, dim=-1)
+            x = x + layer.down(F.silu(gate) * up)
 
         if logits_rows is not None:
             x = x[self._indices(logits_rows)]
-        return F.linear(self._norm(x, self.norm), self.lm_head)
+        return self.lm_head(self._norm(x, self.norm))
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         return F.rms_norm(x, weight.shape, weight, self.spec.rms_norm_eps)
