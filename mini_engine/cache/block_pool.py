@@ -119,12 +119,12 @@ class BlockPool:
         self._on_evict = on_evict or (lambda block: None)
         self._refs = [0] * (num_blocks + 1)
         self._published = bytearray(num_blocks + 1)
-        self._free = FreeBlockQueue(num_blocks)
+        self.free_queue = FreeBlockQueue(num_blocks)
 
     @property
     def num_free(self) -> int:
         """Blocks at count 0, the cached ones included."""
-        return len(self._free)
+        return len(self.free_queue)
 
     def ref_count(self, block: int) -> int:
         """How many block tables hold this block. ValueError for a number that is no block."""
@@ -142,7 +142,7 @@ class BlockPool:
 
     def free_blocks(self) -> list[int]:
         """The free blocks in the order they will be reused."""
-        return list(self._free)
+        return list(self.free_queue)
 
     def published_blocks(self) -> list[int]:
         """The blocks that the index can find, in use or free, by number."""
@@ -155,9 +155,9 @@ class BlockPool:
         """
         if n < 0:
             raise ValueError(f"n={n}: cannot allocate fewer than 0 blocks")
-        if n > len(self._free):
-            raise NoFreeBlocksError(n, len(self._free))
-        blocks = self._free.pop(n)
+        if n > len(self.free_queue):
+            raise NoFreeBlocksError(n, len(self.free_queue))
+        blocks = self.free_queue.pop(n)
         for block in blocks:
             self._refs[block] = 1
             if self._published[block]:
@@ -175,7 +175,7 @@ class BlockPool:
                 raise ValueError(f"block {block} is free and holds nothing: allocate blocks, touch only cached ones")
         for block in blocks:
             if not self._refs[block]:
-                self._free.remove(block)
+                self.free_queue.remove(block)
             self._refs[block] += 1
 
     def release(self, blocks: Sequence[int]) -> None:
@@ -201,24 +201,27 @@ class BlockPool:
             raise
         for block in freed:
             if self._published[block]:
-                self._free.push_cached(block)
+                self.free_queue.push_cached(block)
             else:
-                self._free.push_blank(block)
+                self.free_queue.push_blank(block)
 
-    def publish(self, block: int) -> None:
-        """Note that the index can find this block. ValueError unless it is in use and not yet published."""
-        if not self.ref_count(block) or self._published[block]:
-            raise ValueError(f"{self.block(block)}: only a block in use, not yet published, can be published")
-        self._published[block] = True
-        self.num_cached += 1
+    def publish(self, blocks: Sequence[int]) -> None:
+        """Note that the index can find these blocks. ValueError unless each is in use and not yet published."""
+        for block in blocks:
+            self._check(block)
+            if not self._refs[block] or self._published[block]:
+                raise ValueError(f"{self.block(block)}: only a block in use, not yet published, can be published")
+        for block in blocks:
+            self._published[block] = True
+        self.num_cached += len(set(blocks))
 
     def evict(self, block: int) -> None:
         """Make a free cached block blank at once. ValueError when it is in use or holds nothing."""
         if self.ref_count(block) or not self._published[block]:
             raise ValueError(f"{self.block(block)}: only a free, published block can be evicted")
-        self._free.remove(block)
+        self.free_queue.remove(block)
         self._unpublish(block)
-        self._free.push_blank(block)
+        self.free_queue.push_blank(block)
 
     def _unpublish(self, block: int) -> None:
         self._published[block] = False

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from hashlib import blake2b, sha256
 
 DIGEST_SIZE = 32  # bytes
+Namespace = tuple[str, str | None, str | None]  # model, adapter, salt
 _ROOT_TAG = b"mini_engine/kv-block/1"
+_BIG_ENDIAN = sys.byteorder == "big"  # names are made from little-endian tokens everywhere
 
 
 def pack_tokens(token_ids: Sequence[int]) -> array[int]:
@@ -33,12 +35,9 @@ class BlockHasher:
 
     def __init__(self, model: str = "", adapter: str | None = None, salt: str | None = None) -> None:
         self.model, self.adapter, self.salt = model, adapter, salt
+        # What must be equal, besides the tokens, for two requests to share K/V.
+        self.namespace: Namespace = (model, adapter, salt)
         self.root = sha256(_ROOT_TAG + b"".join(_encode(key) for key in self.namespace)).digest()
-
-    @property
-    def namespace(self) -> tuple[str, str | None, str | None]:
-        """What must be equal, besides the tokens, for two requests to share K/V."""
-        return (self.model, self.adapter, self.salt)
 
     def for_request(self, adapter: str | None, salt: str | None) -> BlockHasher:
         """The hasher of the same kind and model for another adapter and salt."""
@@ -54,7 +53,10 @@ class BlockHasher:
         elif len(parent) != DIGEST_SIZE:
             raise ValueError(f"parent has {len(parent)} bytes, a block's name has {DIGEST_SIZE}")
         tokens = token_ids if isinstance(token_ids, array) else pack_tokens(token_ids)
-        return sha256(parent + _little_endian(tokens)).digest()
+        if _BIG_ENDIAN:
+            tokens = tokens[:]
+            tokens.byteswap()
+        return sha256(parent + tokens.tobytes()).digest()
 
 
 class WeakHasher(BlockHasher):
@@ -82,8 +84,7 @@ class ShortHasher(BlockHasher):
 class TokenChain:
     """The full blocks of one sequence as a prefix index sees them: their tokens, and their names once someone asks.
 
-    tokens[i] are the tokens of block i. Names are made on demand and kept, so that a lookup that misses at the first
-    block costs one hash, and no block is ever hashed twice.
+    tokens[i] are the tokens of block i. Names are made on demand and kept, so that no block is hashed twice.
     """
 
     __slots__ = ("_digests", "block_size", "collided", "hasher", "tokens")
@@ -95,9 +96,6 @@ class TokenChain:
         self.collided = False  # an index has met other content under one of our names
         self._digests: list[bytes] = []
 
-    def __len__(self) -> int:
-        return len(self.tokens)
-
     def extend(self, token_ids: Sequence[int]) -> None:
         """Take in the blocks that have become full. token_ids is the whole sequence, and only ever grows."""
         size = self.block_size
@@ -106,12 +104,16 @@ class TokenChain:
             packed = pack_tokens(token_ids[done:full])
             self.tokens += [packed[i : i + size] for i in range(0, full - done, size)]
 
-    def digest(self, i: int) -> bytes:
-        """The name of block i."""
+    def digests(self, num_blocks: int) -> list[bytes]:
+        """The names of the blocks of the chain, the first num_blocks at least."""
         digests = self._digests
-        while len(digests) <= i:
-            digests.append(self.hasher.hash_block(digests[-1] if digests else None, self.tokens[len(digests)]))
-        return digests[i]
+        if len(digests) < num_blocks:
+            hash_block = self.hasher.hash_block
+            digest = digests[-1] if digests else None
+            for tokens in self.tokens[len(digests) : num_blocks]:
+                digest = hash_block(digest, tokens)
+                digests.append(digest)
+        return digests
 
     def copy(self, num_blocks: int) -> TokenChain:
         """The chain of a branch that shares the first num_blocks blocks."""
@@ -127,10 +129,3 @@ def _encode(key: str | None) -> bytes:
         return b"\0"
     data = key.encode()
     return b"\1" + len(data).to_bytes(8, "little") + data
-
-
-def _little_endian(tokens: array[int]) -> bytes:
-    if sys.byteorder == "big":
-        tokens = tokens[:]
-        tokens.byteswap()
-    return tokens.tobytes()

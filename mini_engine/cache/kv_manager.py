@@ -74,12 +74,11 @@ class KVCacheManager:
 
     **Operations.** `append`, `cow_if_shared`, `swap_out` and `swap_in` return `CacheOp`s. The bookkeeping is done when
     they return; the content moves when the backend executes them. Collect them in the order they were returned and
-    execute them in that order before the step's forward pass, whatever becomes of the request: a later operation or
-    write may reuse a block that an earlier one reads. A copy's source stays intact until then, as everything that
-    could overwrite it comes later in the same list or in the forward pass. If a step fails before they were all
-    executed, the content of their targets is lost: `free` the requests whose table has a "copy" or "swap_in" target
-    and those that were swapped out in that step, and compute them again. If it fails after that, they must not be
-    repeated.
+    execute them in that order before the step's forward pass: a later operation or write may reuse a block that an
+    earlier one reads, and none can come before it. Only the operations of a request that is freed in the same step may
+    be dropped. If a step fails before all were executed, the content of their targets is lost: `free` the requests
+    whose table has a "copy" or "swap_in" target, and those swapped out in that step, and compute them again. If it
+    fails later, during the forward pass, they are done and must not be repeated.
 
     **Sharing.** `fork(src, dst)` gives dst, whose table is empty and whose `num_computed_tokens` equals src's, the
     blocks that hold src's computed tokens, a partly filled last one included. Blocks reserved beyond stay src's alone.
@@ -242,17 +241,17 @@ class KVCacheManager:
         """
         num_full = request.num_computed_tokens // self.block_size
         sequence = self._resident(request)
-        if not self.enable_prefix_caching or num_full <= sequence.num_published:
+        table, start = sequence.table, sequence.num_published
+        if not self.enable_prefix_caching or num_full <= start:
             return 0
+        while start < num_full and self.pool.is_published(table[start]):  # by a branch that shares the block
+            start += 1
         sequence.chain.extend(request.token_ids)
-        table, num_before = sequence.table, self.pool.num_cached
-        for i in range(sequence.num_published, num_full):
-            if not self.pool.is_published(table[i]):  # a branch that shares the block may have been here
-                if not self.index.publish(sequence.chain, i, table[i], parent=table[i - 1] if i else None):
-                    break
-                self.pool.publish(table[i])
-            sequence.num_published = i + 1
-        return self.pool.num_cached - num_before
+        blocks = table[start:num_full]
+        num_new = self.index.publish(sequence.chain, start, blocks, parent=table[start - 1] if start else None)
+        self.pool.publish(blocks[:num_new])
+        sequence.num_published = start + num_new
+        return num_new
 
     def free(self, request: CacheRequest) -> None:
         """Give up all blocks of a request, on the device and on the host, and forget it. Harmless when it has none."""
@@ -287,6 +286,16 @@ class KVCacheManager:
         self.pool.release(sequence.table)
         sequence.table.clear()
         return [CacheOp("swap_out", src, dst) for src, dst in zip(blocks, sequence.host_blocks)]
+
+    def is_swapped(self, request: CacheRequest) -> bool:
+        """Whether the request's K/V is on the host."""
+        sequence = self._sequences.get(_key(request))
+        return sequence is not None and sequence.is_swapped
+
+    def host_blocks(self, request: CacheRequest) -> list[int]:
+        """The host blocks of a swapped request, in the order of its tokens; [] when it is not swapped out."""
+        sequence = self._sequences.get(_key(request))
+        return [] if sequence is None else list(sequence.host_blocks)
 
     def num_blocks_to_swap_in(self, request: CacheRequest) -> int:
         """By how much num_free_blocks would fall in swap_in(request)."""

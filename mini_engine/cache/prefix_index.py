@@ -6,9 +6,10 @@ first miss finds its longest computed prefix. This is vLLM's structure; `radix` 
 
 from __future__ import annotations
 
+from array import array
 from typing import Protocol
 
-from mini_engine.cache.hashing import TokenChain
+from mini_engine.cache.hashing import Namespace, TokenChain
 
 
 class BlockIndex(Protocol):
@@ -20,10 +21,11 @@ class BlockIndex(Protocol):
         """The blocks that hold the longest published prefix of the chain, at most limit of them. Changes nothing."""
         ...
 
-    def publish(self, chain: TokenChain, i: int, block: int, parent: int | None) -> bool:
-        """Enter a block that holds block i of the chain; parent is a published block that holds block i - 1.
+    def publish(self, chain: TokenChain, start: int, blocks: list[int], parent: int | None) -> int:
+        """Enter blocks that hold blocks start, start + 1, ... of the chain; how many were entered.
 
-        Blocks with equal content (twins) are all kept. False, and nothing is entered, on a collision.
+        parent is a published block that holds block start - 1, None when start is 0. Blocks with equal content (twins)
+        are all kept. Stops at a collision: what follows it could not be told apart either.
         """
         ...
 
@@ -49,7 +51,7 @@ class _Entry:
 
     __slots__ = ("blocks", "digest", "num_children", "parent", "tokens")
 
-    def __init__(self, digest: bytes, tokens, parent: _Entry | None) -> None:
+    def __init__(self, digest: bytes, tokens: array[int], parent: _Entry | Namespace) -> None:
         self.digest, self.tokens, self.parent = digest, tokens, parent
         self.blocks: dict[int, None] = {}  # an ordered set: a hit takes the first
         self.num_children = 0
@@ -59,7 +61,7 @@ class PrefixIndex:
     """The hash chain: name -> entry.
 
     A name alone proves nothing, hashes can collide. A hit compares the tokens as well, and its parent must be the very
-    entry that the block before hit. An entry without blocks stays while it has children, so a name means one history
+    entry that the block before it hit, or for a first block the same model, adapter and salt. An entry without blocks stays while it has children, so a name means one history
     for as long as anything depends on it, and a hit is right whatever the hash function.
     """
 
@@ -70,44 +72,48 @@ class PrefixIndex:
 
     def match(self, chain: TokenChain, limit: int) -> list[int]:
         hits: list[int] = []
-        entry = None
-        for i in range(limit):
-            entry = self._lookup(chain, i, parent=entry)
-            if entry is None or not entry.blocks:
+        parent: _Entry | Namespace = chain.hasher.namespace
+        for digest, tokens in zip(chain.digests(limit)[:limit], chain.tokens):
+            entry = self._entries.get(digest)
+            if entry is None or not self._holds(entry, tokens, parent, chain) or not entry.blocks:
                 break
             hits.append(next(iter(entry.blocks)))
+            parent = entry
         return hits
 
-    def publish(self, chain: TokenChain, i: int, block: int, parent: int | None) -> bool:
-        parent_entry = None if parent is None else self._entry_of[parent]
-        entry = self._lookup(chain, i, parent_entry)
-        if entry is None:
-            digest = chain.digest(i)
-            if digest in self._entries:
-                return False
-            entry = self._entries[digest] = _Entry(digest, chain.tokens[i], parent_entry)
-            if parent_entry is not None:
-                parent_entry.num_children += 1
-        entry.blocks[block] = None
-        self._entry_of[block] = entry
-        return True
+    def publish(self, chain: TokenChain, start: int, blocks: list[int], parent: int | None) -> int:
+        above = chain.hasher.namespace if parent is None else self._entry_of[parent]
+        digests = chain.digests(start + len(blocks))
+        for i, block in enumerate(blocks, start):
+            digest, tokens = digests[i], chain.tokens[i]
+            entry = self._entries.get(digest)
+            if entry is None:
+                entry = self._entries[digest] = _Entry(digest, tokens, above)
+                if isinstance(above, _Entry):
+                    above.num_children += 1
+            elif not self._holds(entry, tokens, above, chain):
+                return i - start
+            entry.blocks[block] = None
+            self._entry_of[block] = above = entry
+        return len(blocks)
 
     def evict(self, block: int) -> None:
-        entry: _Entry | None = self._entry_of.pop(block)
+        entry = self._entry_of.pop(block)
         del entry.blocks[block]
-        while entry is not None and not entry.blocks and not entry.num_children:
+        while not entry.blocks and not entry.num_children:
             del self._entries[entry.digest]
+            if not isinstance(entry.parent, _Entry):
+                break
             entry = entry.parent
-            if entry is not None:
-                entry.num_children -= 1
+            entry.num_children -= 1
 
     def blocks(self) -> set[int]:
         return set(self._entry_of)
 
     def history(self, block: int) -> list[int]:
-        entry: _Entry | None = self._entry_of[block]
+        entry: _Entry | Namespace = self._entry_of[block]
         parts = []
-        while entry is not None:
+        while isinstance(entry, _Entry):
             parts.append(entry.tokens)
             entry = entry.parent
         return [token for tokens in reversed(parts) for token in tokens]
@@ -121,20 +127,17 @@ class PrefixIndex:
             assert entry.blocks or entry.num_children, f"an entry without blocks or children: {list(entry.tokens)}"
             for block in entry.blocks:
                 assert self._entry_of.get(block) is entry, f"block {block} is listed by an entry it does not point at"
-            if entry.parent is not None:
+            if isinstance(entry.parent, _Entry):
                 children[id(entry.parent)] = children.get(id(entry.parent), 0) + 1
         for entry in self._entries.values():
             counted = children.get(id(entry), 0)
             assert entry.num_children == counted, f"{entry.num_children} children noted, {counted} found"
 
-    def _lookup(self, chain: TokenChain, i: int, parent: _Entry | None) -> _Entry | None:
-        """The entry for block i of the chain after parent; None when there is none, or only a colliding one."""
-        entry = self._entries.get(chain.digest(i))
-        if entry is None:
-            return None
-        if entry.parent is parent and entry.tokens == chain.tokens[i]:
-            return entry
+    def _holds(self, entry: _Entry, tokens: array[int], parent: _Entry | Namespace, chain: TokenChain) -> bool:
+        """Whether an entry found by name is what the name promises: these tokens, after this parent."""
+        if entry.parent == parent and entry.tokens == tokens:
+            return True
         if not chain.collided:
             chain.collided = True
             self.num_collisions += 1
-        return None
+        return False

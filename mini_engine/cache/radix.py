@@ -49,19 +49,20 @@ class RadixPrefixIndex:
                 hits.append(next(iter(twins)))
         return hits
 
-    def publish(self, chain: TokenChain, i: int, block: int, parent: int | None) -> bool:
+    def publish(self, chain: TokenChain, start: int, blocks: list[int], parent: int | None) -> int:
         node = self._root if parent is None else self._node_of[parent]
-        tokens, offset = chain.tokens[i], i - node.start
-        if offset < len(node.tokens) and node.tokens[offset] != tokens:  # we part inside this edge
-            node = self._split(node, offset)
-        if offset == len(node.tokens) and (node.children or node is self._root):  # we part, or parted, at its end
-            node, offset = self._child(node, _key(chain, i), i), 0
-        if offset == len(node.tokens):
-            node.tokens.append(tokens)
-            node.blocks.append({})
-        node.blocks[offset][block] = None
-        self._node_of[block], self._depth_of[block] = node, i
-        return True
+        for i, block in enumerate(blocks, start):
+            tokens, offset = chain.tokens[i], i - node.start
+            if offset < len(node.tokens) and node.tokens[offset] != tokens:  # we part inside this edge
+                node = self._split(node, offset)
+            if offset == len(node.tokens) and (node.children or node is self._root):  # we part at its end
+                node, offset = self._child(node, _key(chain, i), i), 0
+            if offset == len(node.tokens):
+                node.tokens.append(tokens)
+                node.blocks.append({})
+            node.blocks[offset][block] = None
+            self._node_of[block], self._depth_of[block] = node, i
+        return len(blocks)
 
     def evict(self, block: int) -> None:
         node = self._node_of.pop(block)
