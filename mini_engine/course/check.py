@@ -70,8 +70,8 @@ def run(exercise: Exercise, candidate: Any) -> Iterator[Outcome]:
 def run_property(exercise: Exercise, prop: Property, candidate: Any) -> Outcome:
     """Run one property on a candidate that may do anything: loop, exit, print, raise, or replace the checker's functions."""
     is_class = isinstance(exercise.reference, type)
-    subject = candidate if is_class else Watched(candidate, exercise)
     budget = StepBudget(candidate, exercise.budget, exercise.seconds)
+    subject = candidate if is_class else Watched(candidate, exercise, budget)
     originals = Originals()
     name, status, detail = prop.name, "ok", ""
     with printed_text() as printed:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mini_engine.course.budget import OutOfSteps, StepBudget
 from mini_engine.course.exercise import Exercise
 
 
@@ -23,8 +24,8 @@ class InputChanged(BaseException):
 class Watched:
     """A function with its calls written down: the last call in words, and an error when an argument was changed in place."""
 
-    def __init__(self, function: Callable[..., Any], exercise: Exercise) -> None:
-        self._function, self._may_change = function, exercise.may_change
+    def __init__(self, function: Callable[..., Any], exercise: Exercise, budget: StepBudget) -> None:
+        self._function, self._may_change, self._budget = function, exercise.may_change, budget
         self._names = [p.name for p in inspect.signature(exercise.reference).parameters.values()]
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.last_call = ""
@@ -35,6 +36,8 @@ class Watched:
         self.last_call = f"{self.__name__}({', '.join(f'{n}={_brief(v)}' for n, v in arguments.items())})"
         before = {n: frozen(v) for n, v in arguments.items() if n not in self._may_change}
         result = self._function(*args, **kwargs)
+        if self._budget.exceeded:  # the function swallowed the error that said so
+            raise OutOfSteps
         for name, value in before.items():
             if frozen(arguments[name]) != value:
                 raise InputChanged(f"the call changed its argument `{name}` in place; work on a copy")
@@ -85,6 +88,10 @@ class Originals:
                     self._save_inside(value)
 
     def _save_inside(self, value: Any) -> None:
+        if isinstance(value, Exercise):
+            for fixed in (value, *value.properties):
+                self._saved += [(fixed, name, held) for name, held in vars(fixed).items()]
+            return
         home = str(getattr(value, "__module__", "")).partition(".")[0]
         if home != "mini_engine":
             return
@@ -103,7 +110,8 @@ class Originals:
         for owner, name, value in self._saved:
             now = getattr(owner, name) if isinstance(owner, types.FunctionType) else vars(owner).get(name)
             if now is not value:
-                setattr(owner, name, value)
+                put = type.__setattr__ if isinstance(owner, type) else object.__setattr__
+                put(owner, name, value)  # past a frozen dataclass's own __setattr__
                 replaced.append(f"{getattr(owner, '__name__', owner)}.{name}")
         return replaced
 

@@ -28,7 +28,7 @@ def predict(id: str, value: Any = None, unit: str = "") -> None:
     except KeyError as error:
         lines = [str(error.args[0])]
     except Exception as error:
-        lines = [f"{id}: this value cannot be read as a number ({type(error).__name__})"]
+        lines = [f"this cannot be read as a number ({type(error).__name__}); write 12 or 1.5"]
     print("\n".join(["[predict] " + lines[0], *("          " + line for line in lines[1:])]))
 
 

@@ -14,7 +14,7 @@ from nbformat import NotebookNode
 from tools.lessons import links
 from tools.lessons.execute import execute
 from tools.lessons.notebook import FOLDERS, clean_outputs, copy_outputs, keep_ignored_outputs, make_notebook
-from tools.lessons.source import Lesson, SourceError, read_lesson
+from tools.lessons.source import Lesson, SourceError, is_translated, read_lesson
 
 Execute = Callable[[NotebookNode, Path, str, bool], NotebookNode]
 
@@ -30,11 +30,11 @@ def sources(root: Path, numbers: Iterable[str] = ()) -> list[Path]:
 
 
 def generated_paths(root: Path) -> set[str]:
-    """Every notebook that the sources stand for, as paths from the root. Reads only what says whether a lesson is translated."""
+    """Every notebook that the sources stand for, as paths from the root. A source with faults counts too."""
     made = set()
     for path in sources(root):
-        lesson = read_lesson(path)
-        made |= {f"{folder}/{lesson.name}.ipynb" for (_, lang), folder in FOLDERS.items() if lang == "en" or lesson.translated}
+        languages = ("en", "zh") if is_translated(path) else ("en",)
+        made |= {f"{folder}/{path.stem}.ipynb" for (_, lang), folder in FOLDERS.items() if lang in languages}
     return made
 
 

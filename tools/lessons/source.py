@@ -42,6 +42,12 @@ class Lesson:
     translated: bool = True
 
 
+def is_translated(path: Path) -> bool:
+    """False while the header of the source says `translated: false`."""
+    metadata = jupytext.reads(path.read_text(encoding="utf-8"), fmt="py:percent").metadata
+    return bool(metadata.get("course", {}).get("translated", True))
+
+
 def read_lesson(path: Path) -> Lesson:
     """The lesson in `path`; raises SourceError naming every fault.
 
@@ -55,7 +61,7 @@ def read_lesson(path: Path) -> Lesson:
     """
     text = path.read_text(encoding="utf-8")
     notebook = jupytext.reads(text, fmt="py:percent")
-    translated = bool(notebook.metadata.get("course", {}).get("translated", True))
+    translated = is_translated(path)
     lines = [number for number, line in enumerate(text.splitlines(), 1) if HEADER.match(line)]
     faults: list[str] = []
     if len(lines) != len(notebook.cells):

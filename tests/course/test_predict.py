@@ -1,0 +1,144 @@
+"""`predict` asks, explains, converts units, and never raises."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mini_engine.course.exercise import Prediction
+from mini_engine.course.predict import predict
+
+KV = Prediction(
+    id="99.kv",
+    question="How many GiB of KV cache?",
+    answer=2.5,
+    unit="GiB",
+    mistakes=[(20.0, "That forgets that 8 query heads share one K/V head."), (1.25, "That forgets the 2 for K and V.")],
+    because="327,680 B a token times 8,192 tokens.",
+)
+COUNT = Prediction(
+    id="99.count",
+    question="How many token-forwards?",
+    answer=1_499_500,
+    mistakes=[(2000, "That is with a cache.")],
+    rtol=0,
+)
+
+
+@pytest.fixture(autouse=True)
+def predictions_of_this_file(defined: Callable[..., None]) -> None:
+    defined(KV, COUNT)
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def say(*args: Any, **kwargs: Any) -> str:
+        predict(*args, **kwargs)
+        text = capsys.readouterr().out
+        assert text.startswith("[predict] ")
+        assert all(line.startswith(("[predict] ", " ")) for line in text.splitlines())
+        return text
+
+    return say
+
+
+def test_asks_first_and_gives_nothing_away(said: Callable[..., str]) -> None:
+    text = said("99.kv")
+    assert KV.question in text
+    assert not re.search(r"2\.5|327", text)
+    assert 'predict("99.kv", ..., unit="GiB")' in text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit"),
+    [(2.5, ""), (2.51, ""), ("2.5", ""), ("2.5 GiB", ""), ("2.5GiB", ""), (2560, "MiB"), (2.684, "GB"), ("2,684,354,560 B", ""),
+     (np.float32(2.5), ""), (np.array([2.5]), ""), (Decimal("2.5"), ""), (Fraction(5, 2), "")],
+)  # fmt: skip
+def test_right_in_every_spelling(value: Any, unit: str, said: Callable[..., str]) -> None:
+    text = said("99.kv", value, unit=unit)
+    assert "is right" in text
+    assert KV.because in text
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "words"),
+    [
+        (20, "", "share one K/V head"),
+        (20 * 1024, "MiB", "share one K/V head"),
+        (1.25, "", "2 for K and V"),
+        (2.684, "", "number of GB, not of GiB"),
+        (2.5, "GB", "number of GiB, not of GB"),
+        (2684, "MiB", "number of MB, not of MiB"),
+        (20.0 * 1.0001, "", "share one K/V head"),
+        (25, "", "10 times too large"),
+        (0.5, "", "5 times too small"),
+        (0, "", "too small"),
+        (-2.5, "", "too small"),
+        (10**4000, "", "far too large"),
+        (1e308, "", "far too large"),
+        (5e-324, "", "far too small"),
+    ],
+)
+def test_wrong_numbers_are_explained(value: Any, unit: str, words: str, said: Callable[..., str]) -> None:
+    text = said("99.kv", value, unit=unit)
+    assert "is not it" in text
+    assert words in text
+    assert KV.because not in text
+
+
+def test_bits_for_bytes(said: Callable[..., str], defined: Callable[..., None]) -> None:
+    defined(Prediction("99.b", "?", 3, "B"))
+    assert "8 of them make a byte" in said("99.b", 24)
+
+
+def test_a_count_must_be_exact(said: Callable[..., str]) -> None:
+    assert "is right" in said("99.count", 1_499_500)
+    assert "is right" in said("99.count", "1,499,500")
+    assert "is right" in said("99.count", "1_499_500")
+    assert "is not it" in said("99.count", 1_499_501)
+    assert "with a cache" in said("99.count", 2000)
+
+
+@pytest.mark.parametrize(("value", "unit"), [(3, "GiB"), ("3 ms", ""), (3, 7)])
+def test_unit_that_does_not_fit(value: Any, unit: Any, said: Callable[..., str]) -> None:
+    assert "does not fit" in said("99.count", value, unit=unit)
+    assert "from B to TiB" in said("99.kv", 3, unit="tokens")
+
+
+class Hostile:
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+    __str__ = __repr__
+    __eq__ = __float__ = __getattr__  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]
+
+
+ODD: dict[str, Any] = {
+    "empty": "", "words": "a lot", "two numbers": "2.5 2.5", "1/0": "1/0", "nan": float("nan"), "inf": float("inf"),
+    "true": True, "complex": 1j, "list": [], "list of one": [2.5], "dict": {}, "array": np.zeros(3), "empty array": np.zeros(0),
+    "text array": np.array("x"), "nan array": np.array(np.nan), "object": object(), "hostile": Hostile(), "class": Hostile,
+    "function": len, "digits": "9" * 5000, "decimal nan": Decimal("nan"), "bytes": b"2.5", "dots": ...,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_never_raises(name: str, said: Callable[..., str]) -> None:
+    text = said("99.kv", ODD[name])
+    assert "is right" not in text
+    assert said("99.kv", ODD[name], unit=ODD[name]).startswith("[predict]")
+
+
+def test_unknown_id(said: Callable[..., str]) -> None:
+    assert "99.kv" in said("99.vk")
+    assert said(None)
+    assert said(Hostile())
