@@ -25,7 +25,8 @@ def generate_cached(model, cache, prompt: Sequence[int], max_tokens: int) -> lis
         k_all, v_all = cache.append(layer, k, v)
         return causal_attention(q, k_all, v_all, scale, offset=len(k_all) - len(q))
 
-    new, position, output = list(prompt), 0, []
+    output: list[int] = []
+    new, position = list(prompt), 0
     while len(output) < max_tokens:
         positions = range(position, position + len(new))
         logits = model.forward(np.array(new), np.array(positions), attend, logits_rows=[len(new) - 1])
@@ -156,7 +157,8 @@ def _loop(
         k_all, v_all = cache.append(layer, k, v)
         return slow_attention(q, k_all, v_all, 0.5, len(k_all) - len(q) if offset else 0)
 
-    new, position, output = list(prompt), 0, []
+    output: list[int] = []
+    new, position = list(prompt), 0
     for _ in range(max(at_least, max_tokens)):
         logits = model.forward(new, range(position, position + len(new)), attend)
         token = int(np.argmax(logits[row]))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 
+from mini_engine.backends.contiguous import ContiguousKVCache
 from mini_engine.course.exercise import Exercise, Mutant, Prediction, Property
 from mini_engine.course.expect import expect, expect_close, expect_equal, expect_raises, fail
 
@@ -14,7 +17,7 @@ class KVCache:
     """K and V of one sequence, reserved up front: arrays [L, capacity, K, D] of float64.
 
     `append(layer, k[T,K,D], v[T,K,D])` stores T new tokens in one layer and returns everything that layer holds,
-    (k_all[S,K,D], v_all[S,K,D]). A token too many raises ValueError and changes nothing.
+    (k_all[S,K,D], v_all[S,K,D]). A token too many raises MemoryError and changes nothing.
     """
 
     def __init__(self, num_layers: int, capacity: int, num_kv_heads: int, head_dim: int) -> None:
@@ -36,7 +39,7 @@ class KVCache:
     def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
         start, end = self.lengths[layer], self.lengths[layer] + len(k)
         if end > self.capacity:
-            raise ValueError(f"{end} tokens do not fit: the capacity is {self.capacity}. Make a larger cache.")
+            raise MemoryError(f"{end} tokens do not fit: the capacity is {self.capacity}. Make a larger cache.")
         self.k[layer, start:end] = k
         self.v[layer, start:end] = v
         self.lengths[layer] = end
@@ -52,8 +55,8 @@ def _tokens(first: int, count: int) -> tuple[Array, Array]:
 def _append(cache: KVCache, layer: int, tokens: tuple[Array, Array], case: str) -> tuple[Array, Array]:
     try:
         got = cache.append(layer, *tokens)
-    except ValueError as error:
-        fail(f"{case}: there is room for it", expected="no error", got=f"ValueError: {error}")
+    except MemoryError as error:
+        fail(f"{case}: there is room for it", expected="no error", got=f"{type(error).__name__}: {error}")
     expect(type(got) is tuple and len(got) == 2, f"{case}: append returns a pair of arrays (k_all, v_all)", got=got)
     return got
 
@@ -104,7 +107,7 @@ def _full(candidate: type) -> None:
     cache = candidate(1, 2, 1, 1)
     _append(cache, 0, _tokens(0, 1), "capacity 2, 1 token")
     case = "capacity 2, 1 token held, 2 more appended"
-    error = expect_raises(ValueError, lambda: cache.append(0, *_tokens(1, 2)), case)
+    error = expect_raises(MemoryError, lambda: cache.append(0, *_tokens(1, 2)), case)
     expect("2" in str(error), f"{case}: the message names the capacity", got=str(error))
     _append_and_compare(cache, 0, _tokens(1, 1), 2, f"{case} (refused), then 1 token that fits")
 
@@ -143,9 +146,17 @@ class _Lists(KVCache):
     def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
         kept = [*self.pieces[layer], (np.array(k), np.array(v))]
         if sum(len(piece) for piece, _ in kept) > self.shape[1]:
-            raise ValueError(f"more than {self.shape[1]} tokens")
+            raise MemoryError(f"more than {self.shape[1]} tokens")
         self.pieces[layer] = kept
         return np.concatenate([k for k, _ in kept]), np.concatenate([v for _, v in kept])
+
+
+class _Engines(ContiguousKVCache):
+    """The engine's own cache, made from four numbers instead of a ModelSpec."""
+
+    def __init__(self, num_layers: int, capacity: int, num_kv_heads: int, head_dim: int) -> None:
+        spec = SimpleNamespace(num_hidden_layers=num_layers, num_key_value_heads=num_kv_heads, head_dim=head_dim)
+        super().__init__(spec, capacity)  # type: ignore[arg-type]
 
 
 class _AlwaysFromZero(KVCache):
@@ -194,7 +205,7 @@ class _KeepsReferences(_Lists):
 class _LastSlotUnused(KVCache):
     def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
         if self.lengths[layer] + len(k) >= self.capacity:
-            raise ValueError(f"the capacity is {self.capacity}")
+            raise MemoryError(f"the capacity is {self.capacity}")
         return super().append(layer, k, v)
 
 
@@ -202,7 +213,7 @@ class _CountsBeforeItChecks(KVCache):
     def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
         try:
             return super().append(layer, k, v)
-        except ValueError:
+        except MemoryError:
             self.lengths[layer] += len(k)
             raise
 
@@ -295,7 +306,7 @@ KV_CACHE = Exercise(
         ),
         Mutant("forgets V", _HalfTheBytes, "nbytes is what is reserved", "The factor 2 is for K and V."),
     ],
-    alternatives=[_Lists],
+    alternatives=[_Lists, _Engines],
 )
 
 BYTES_PER_TOKEN = Prediction(

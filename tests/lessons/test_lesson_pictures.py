@@ -1,0 +1,57 @@
+"""The pictures of lessons 00 and 01 say in words what they show, and the words are right."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+
+from mini_engine.course import picture
+from mini_engine.course.exercises.e01_counting import count_passes
+from mini_engine.course.panels import p00_start_here, p01_kv_cache
+
+DIAGRAMS = [p00_start_here.life_of_a_request, p00_start_here.course_map, p01_kv_cache.causal_triangle]
+
+
+@pytest.mark.parametrize("diagram", DIAGRAMS, ids=lambda f: f.__name__)
+def test_diagrams_are_small_well_formed_svg_with_words(diagram):
+    source, words = diagram()
+    root = ET.fromstring(source)
+    assert root.tag.endswith("svg")
+    assert len(source) < 6000
+    assert len(words) > 60
+    width, height = int(root.get("width")), int(root.get("height"))
+    for shape in root.iter("{http://www.w3.org/2000/svg}rect"):
+        x, y = int(shape.get("x", 0)), int(shape.get("y", 0))
+        assert x + int(shape.get("width")) <= width
+        assert y + int(shape.get("height")) <= height
+
+
+@pytest.mark.parametrize(("prompt", "output"), [(1, 1), (4, 6), (12, 1), (1, 12), (12, 12)])
+def test_passes_counts_what_it_draws(prompt, output):
+    figures = []
+    shown = picture(
+        lambda figure, **v: figures.append(figure) or p00_start_here.passes(figure, **v), prompt=prompt, output=output
+    )
+    without, cached = count_passes(prompt, output, False), count_passes(prompt, output, True)
+    assert f"{without} token-forwards without a cache, {cached} with one" in shown.text
+    for axes, ran in zip(figures[0].axes, (without, cached)):
+        dark = [p for p in axes.patches if p.get_facecolor()[:3] == pytest.approx((0, 0.447, 0.698), abs=0.01)]
+        assert len(dark) == ran
+        assert len(axes.patches) == without
+
+
+@pytest.mark.parametrize(("prompt", "output"), [(1, 1), (1000, 1000), (4000, 10)])
+def test_savings_readout(prompt, output):
+    text = picture(p01_kv_cache.savings, prompt=prompt, output=output).text
+    numbers = [int(n.replace(",", "")) for n in re.findall(r"\d[\d,]*(?= token-forwards| with one| B)", text)]
+    cached = count_passes(prompt, output, True)
+    assert numbers == [count_passes(prompt, output, False), cached, cached * 4096]
+
+
+def test_step_cost_reads_slopes_off_its_curves():
+    t = np.logspace(1, 6, 26)
+    text = picture(p01_kv_cache.step_cost, contexts=t, without=5 * t**2, cached=7 * t).text
+    assert re.findall(r"\d\.\d\d", text) == ["2.00", "2.00", "1.00", "1.00"]
