@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Okabe and Ito's palette, in an order whose neighbours differ in lightness too.
-BLUE, ORANGE, GREEN, SKY, RED, PURPLE, YELLOW, GREY = (
-    "#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#CC79A7", "#F0E442", "#6B6B6B",
+BLUE, ORANGE, GREEN, SKY, RED, YELLOW, PURPLE, GREY = (
+    "#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#F0E442", "#CC79A7", "#6B6B6B",
 )  # fmt: skip
-COLOURS = (BLUE, ORANGE, GREEN, SKY, RED, PURPLE, YELLOW, GREY)
+COLOURS = (BLUE, ORANGE, GREEN, SKY, RED, YELLOW, PURPLE, GREY)
 DPI = 100
 
 
