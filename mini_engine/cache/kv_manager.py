@@ -109,7 +109,11 @@ class KVCacheManager:
 
         hasher: names the model, `BlockHasher("smollm2-135m")`; each request's adapter and salt are added to it.
         """
-        for name, value, least in (("num_blocks", num_blocks, 1), ("block_size", block_size, 1)):
+        for name, value, least in (
+            ("num_blocks", num_blocks, 1),
+            ("block_size", block_size, 1),
+            ("num_swap_blocks", num_swap_blocks, 0),
+        ):
             if value < least:
                 raise ValueError(f"{name}={value}: must be at least {least}")
         if isinstance(prefix_index, str) and prefix_index not in PREFIX_INDEXES:
