@@ -11,6 +11,9 @@ from typing import Any, TypeVar
 
 N = TypeVar("N", int, Fraction)
 
+Real = int | float | str | Decimal | Fraction
+"""What `number` takes. Calculators compute with integers and fractions, whichever of these they are given."""
+
 COUNT_LIMIT = 10**12
 """Tokens, layers, heads, requests: a count above a trillion is a slip."""
 BYTES_LIMIT = 10**18

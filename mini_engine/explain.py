@@ -22,6 +22,10 @@ class Explained(Protocol[P, R_co]):
         """The same calculation as text: one line a step, with the numbers put in."""
         ...
 
+    def steps(self, *args: P.args, **kwargs: P.kwargs) -> list[str]:
+        """The lines of the working alone, for another function's working to build on."""
+        ...
+
     def working(self, lines: Callable[..., Iterator[str]]) -> Callable[..., Iterator[str]]:
         """Decorator: register the generator that writes the working. It gets the result, then the arguments."""
         ...
@@ -47,16 +51,18 @@ def explained(not_included: str = "") -> Callable[[Callable[P, R]], Explained[P,
         signature = inspect.signature(function)
         formula = cast(Any, function)
 
-        def explain(*args: P.args, **kwargs: P.kwargs) -> str:
+        def steps(*args: P.args, **kwargs: P.kwargs) -> list[str]:
             result = function(*args, **kwargs)
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
+            return list(formula._working(result, **bound.arguments))
+
+        def explain(*args: P.args, **kwargs: P.kwargs) -> str:
             purpose = (inspect.getdoc(function) or "").split("\n")[0]
-            text = [f"{function.__name__}: {purpose}"]
-            text += [f"  {line}" for line in formula._working(result, **bound.arguments)]
+            lines = [f"{function.__name__}: {purpose}", *(f"  {line}" for line in steps(*args, **kwargs))]
             if not_included:
-                text.append(f"  not included: {not_included}")
-            return "\n".join(text)
+                lines.append(f"  not included: {not_included}")
+            return "\n".join(lines)
 
         def working(lines: Callable[..., Iterator[str]]) -> Callable[..., Iterator[str]]:
             formula._working = lines
@@ -65,6 +71,7 @@ def explained(not_included: str = "") -> Callable[[Callable[P, R]], Explained[P,
         explain.__doc__ = f"The working of `{function.__name__}`, as text, for the same arguments."
         explain.__signature__ = signature.replace(return_annotation=str)  # type: ignore[attr-defined]
         formula.explain = explain
+        formula.steps = steps
         formula.working = working
         return cast("Explained[P, R]", function)
 

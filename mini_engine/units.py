@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
@@ -29,14 +30,15 @@ def dtype_bytes(name: str, dtype: str) -> int:
 
 
 def significant(value: int | float | Fraction, digits: int = 4) -> str:
-    """A number with `digits` significant digits, no exponent from 1e-6 up, thousands separated: 0.0003052, 42.95, 2,496."""
-    if value == int(value) and abs(value) < 10**6:
+    """A number with `digits` significant digits and thousands separators: 42.95, 2,496, 0.0003052. Whole numbers keep at least 6."""
+    if value == int(value) and abs(value) < 10 ** max(6, digits):
         return f"{int(value):,}"
     x = float(value)
-    if abs(x) >= 10 ** (digits - 1):
-        return f"{x:,.0f}"
-    text = f"{x:.{digits}g}"
-    return text if "e" not in text else f"{x:.9f}".rstrip("0") if abs(x) >= 1e-6 else text
+    if abs(x) < 1e-6:
+        return f"{x:.{digits - 1}e}"
+    decimals = max(0, digits - 1 - math.floor(math.log10(abs(x))))
+    text = f"{x:,.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
 
 
 def exact(value: int | Fraction) -> str:
