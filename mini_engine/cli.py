@@ -1,0 +1,203 @@
+"""The `mini-engine` command. Nothing heavy is imported before a subcommand needs it, so that --help is quick.
+
+Exit status: 0 done, 1 failed, 2 used wrongly, 130 interrupted, 141 nobody reads the output any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from mini_engine import __version__
+
+DEFAULT_MODEL = "smollm2-135m"
+FALLBACK_MODEL = "tiny-gqa"
+
+
+class UsageError(Exception):
+    """The command was given something it cannot use."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit status. Every failure is one message on standard error."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows "?" instead of failing
+    try:
+        args = _parser().parse_args(argv)
+        return args.run(args)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at exit
+        return 141
+    except UsageError as error:
+        return _fail(str(error), 2)
+    except ImportError as error:
+        return _fail(f"{error}; `mini-engine doctor` says what is missing", 1)
+    except (OSError, ValueError, RuntimeError, MemoryError) as error:
+        return _fail(str(error) or type(error).__name__, 1)
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"mini-engine: {message}", file=sys.stderr)
+    return status
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mini-engine", description="An LLM inference engine, small enough to read.")
+    parser.add_argument("--version", action="version", version=f"mini-engine {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+
+    generate = commands.add_parser("generate", help="continue a prompt", description="Continue a prompt.")
+    generate.set_defaults(run=run_generate)
+    add = generate.add_argument
+    add("prompt", nargs="?", help="the text to continue; standard input when it is - or missing")
+    add("--model", metavar="NAME", help=f"{DEFAULT_MODEL} (default), {FALLBACK_MODEL}, a folder or a .gguf file")
+    add("--backend", choices=("torch", "numpy"), default="torch", help="what computes (default: torch)")
+    add("--cache", choices=("contiguous", "none"), default="contiguous", help="the KV cache (default: contiguous)")
+    add("--max-tokens", type=int, default=64, metavar="N", help="stop after N tokens (default: 64)")
+    add("--temperature", type=float, default=0.0, metavar="T", help="0 takes the most likely token (default)")
+    add("--top-k", type=int, default=0, metavar="K", help="draw among the K most likely tokens; 0 means all (default)")
+    add("--top-p", type=float, default=1.0, metavar="P", help="draw among the likeliest that reach P (default: 1)")
+    add("--seed", type=int, metavar="N", help="the same seed gives the same text")
+    add("--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be given several times")
+    add("--chat", action="store_true", help="the prompt is a message to answer, not a text to continue")
+    add("--json", action="store_true", help="print one JSON object at the end instead of the text as it comes")
+
+    download = commands.add_parser("download", help="fetch a model", description="Fetch a model.")
+    download.set_defaults(run=run_download)
+    download.add_argument("model", choices=(DEFAULT_MODEL,), help="SmolLM2-135M-Instruct, 93 MB, Apache-2.0")
+
+    doctor = commands.add_parser(
+        "doctor", help="check the environment", description="Check the environment and say what to do about each fault."
+    )
+    doctor.set_defaults(run=run_doctor)
+    doctor.add_argument("--json", action="store_true", help="print the checks as JSON")
+    return parser
+
+
+# -- generate -------------------------------------------------------------------------------------------------------------
+
+
+def run_generate(args: argparse.Namespace) -> int:
+    """Print the continuation as it comes, and the speeds on standard error."""
+    prompt = _read_prompt(args.prompt)
+    from mini_engine.sampling import SamplingParams
+
+    try:
+        params = SamplingParams(
+            temperature=args.temperature,
+            top_k=args.top_k,
+            top_p=args.top_p,
+            max_tokens=args.max_tokens,
+            stop=tuple(args.stop),
+            seed=args.seed,
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+    from mini_engine.llm import LLM
+
+    name = args.model or _default_model()
+    llm = LLM(name, args.backend, cache=args.cache)
+    try:
+        given: Any = llm.chat_token_ids([{"role": "user", "content": prompt}]) if args.chat else prompt
+        stream = llm.stream(given, params)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+    shown = ""
+    try:
+        for output in stream:
+            text = output.outputs[0].text
+            if not args.json:
+                print(text[len(shown) :], end="", flush=True)
+            shown = text
+    finally:
+        if not args.json:
+            print(flush=True)
+
+    stats, completion = llm.last_stats, output.outputs[0]
+    if args.json:
+        answer = {
+            "model": name,
+            "prompt": prompt,
+            "text": completion.text,
+            "token_ids": completion.token_ids,
+            "finish_reason": completion.finish_reason,
+            "num_prompt_tokens": len(output.prompt_token_ids),
+            "num_output_tokens": len(completion.token_ids),
+            "num_forwards": stats.num_forwards,
+            "num_forward_tokens": stats.num_forward_tokens,
+            "prompt_tokens_per_second": round(stats.prompt_tokens_per_second, 2),
+            "output_tokens_per_second": round(stats.output_tokens_per_second, 2),
+        }
+        print(json.dumps(answer, ensure_ascii=False, indent=2))
+    else:
+        print(
+            f"prompt: {_speed(len(output.prompt_token_ids), stats.prompt_tokens_per_second)} · "
+            f"output: {_speed(len(completion.token_ids), stats.output_tokens_per_second)} · {name}",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _speed(count: int, rate: float) -> str:
+    return f"{count} token{'' if count == 1 else 's'}" + (f", {rate:.1f} tok/s" if rate else "")
+
+
+def _read_prompt(argument: str | None) -> str:
+    if argument is not None and argument != "-":
+        prompt, source = argument, "the prompt"
+        raw = argument.encode("utf-8", "surrogateescape")  # Python keeps undecodable bytes of an argument as surrogates
+    elif argument is None and sys.stdin.isatty():
+        raise UsageError('give a prompt: mini-engine generate "The capital of France is"')
+    else:
+        raw, source = sys.stdin.buffer.read(), "standard input"
+    try:
+        prompt = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{source} is not UTF-8: byte 0x{raw[error.start]:02x} at offset {error.start}; convert it to UTF-8 first"
+        ) from None
+    if source == "standard input":
+        prompt = prompt.removesuffix("\n").removesuffix("\r")  # the end of the last line is not part of the prompt
+    if not prompt:
+        raise UsageError(f"{source} is empty: give some text to continue")
+    return prompt
+
+
+def _default_model() -> str:
+    from mini_engine.models import available_models
+
+    if DEFAULT_MODEL in available_models():
+        return DEFAULT_MODEL
+    print(
+        f"mini-engine: the real model is not installed; `mini-engine download {DEFAULT_MODEL}` fetches it (93 MB). "
+        f"Using {FALLBACK_MODEL}, a very small one: expect words, not sense.",
+        file=sys.stderr,
+    )
+    return FALLBACK_MODEL
+
+
+# -- download and doctor ----------------------------------------------------------------------------------------------------
+
+
+def run_download(args: argparse.Namespace) -> int:
+    from mini_engine.download import download
+
+    print(download(args.model))
+    return 0
+
+
+def run_doctor(args: argparse.Namespace) -> int:
+    from mini_engine.doctor import examine, report
+
+    checks = examine()
+    print(report(checks, as_json=args.json))
+    return 1 if any(check.status == "fault" for check in checks) else 0

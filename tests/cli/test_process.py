@@ -1,0 +1,99 @@
+"""The command as a process of its own: how fast it starts, and how it ends when it is cut short."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# The command with a model that takes its time over each token, so that it can be caught in the middle.
+SLOW = """
+import sys, time
+import mini_engine.models
+from tests.generation.history_model import HistoryModel, loaded
+
+forward = HistoryModel.forward
+def slowly(*args):
+    time.sleep(0.05)
+    return forward(*args)
+
+HistoryModel.forward = slowly
+mini_engine.models.load_model = lambda *_, **__: loaded(context=4096)
+mini_engine.models.available_models = lambda: ["smollm2-135m"]
+from mini_engine.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def start(*arguments: str, code: str | None = None, **options) -> subprocess.Popen:
+    command = [sys.executable, "-m", "mini_engine"] if code is None else [sys.executable, "-c", code]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [*command, *arguments], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["generate", "--help"], ["doctor", "--help"], ["--version"]], ids=str
+)
+def test_help_loads_nothing_heavy(arguments):
+    code = f"""
+import sys
+from mini_engine.cli import main
+try:
+    main({arguments})
+except SystemExit as leave:
+    assert leave.code == 0, leave.code
+heavy = {{"numpy", "torch", "tqdm", "transformers", "tokenizers", "gguf", "matplotlib"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    process = start(code=code)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err.decode()
+    assert b"usage: mini-engine" in out or out.startswith(b"mini-engine ")
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    process = start(code="import sys, mini_engine; sys.exit(bool({'numpy', 'torch'} & set(sys.modules)))")
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_invalid_utf_8_on_standard_input():
+    process = start("generate", stdin=subprocess.PIPE)
+    out, err = process.communicate(b"caf\xe9", timeout=60)
+    assert (process.returncode, out) == (2, b"")
+    assert err == b"mini-engine: standard input is not UTF-8: byte 0xe9 at offset 3; convert it to UTF-8 first\n"
+
+
+def test_text_streams_and_ctrl_c_ends_it_cleanly():
+    process = start("generate", "abc", "--max-tokens", "4000", code=SLOW)
+    assert process.stdout.read(1), "the first character comes long before the last"
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out.endswith(b"\n")
+    assert err == b"mini-engine: interrupted\n"
+
+
+def test_a_reader_that_leaves_is_no_failure_to_talk_about():
+    process = start("generate", "abc", "--max-tokens", "4000", code=SLOW)
+    process.stdout.read(1)
+    process.stdout.close()
+    assert process.wait(timeout=60) == 141
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_a_terminal_without_unicode_gets_a_question_mark(monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    code = "import mini_engine.cli as cli; cli._parser = lambda: exit(print('caf\u00e9')); cli.main([])"
+    out, err = start(code=code).communicate(timeout=60)
+    assert (out, err) == (b"caf?\n", b"")
