@@ -90,7 +90,7 @@ def _(size: int, cfg: ModelSpec, S: int, B: int, kv_dtype: str) -> Iterator[str]
 def kv_elems_expanded(cfg: ModelSpec) -> int:
     """Elements per token when keys and values are cached per head, also by a model that could cache a latent.
 
-    For MLA: layers × heads × (qk_nope_head_dim + qk_rope_head_dim + v_head_dim), which is what transformers caches. Otherwise F1.
+    For MLA: layers × heads × (qk_nope_head_dim + qk_rope_head_dim + v_head_dim), the cost of decompressing before caching. Otherwise F1.
     """
     if not cfg.is_mla:
         return kv_elems_per_token(cfg)
