@@ -54,7 +54,7 @@ class SafetensorsFile:
                     "quantised safetensors are not: use the unquantised model or a GGUF file"
                 )
             needed = math.prod(shape) * DTYPES[dtype].itemsize
-            if begin < 0 or end - begin != needed:
+            if begin < 0 or min(shape, default=0) < 0 or end - begin != needed:
                 raise CorruptModelError(
                     f"{path}: the tensor {name} {list(shape)} in {dtype} needs {needed} bytes, its header gives it {begin} .. {end}; {REMEDY}"
                 )

@@ -1,0 +1,269 @@
+"""Every way a Hugging Face folder can be wrong, each with the message a reader needs."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from mini_engine.models import CorruptModelError, UnsupportedModelError, load_model, load_weights
+from tests.models.damage import VOCAB_SIZE, edit_json, edit_tensors, make_folder
+from tests.oracle import full_logits
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    return make_folder(tmp_path_factory.mktemp("sound"))
+
+
+@pytest.fixture
+def folder(sound, tmp_path):
+    return shutil.copytree(sound, tmp_path / "model")
+
+
+def fails(error, folder, *fragments, load=load_model):
+    with pytest.raises(error) as caught:
+        load(folder)
+    for fragment in (str(folder), *fragments):
+        assert fragment in str(caught.value), f"{fragment!r} is not in: {caught.value}"
+
+
+def test_the_sound_folder_loads(folder):
+    loaded = load_model(folder)
+    assert loaded.tokenizer.decode(loaded.tokenizer.encode("hello wörld")) == "hello wörld"
+    assert loaded.tokenizer.eos_token_ids == (2,)
+    assert loaded.path == folder
+    assert loaded.spec.name == "model"
+
+
+@pytest.mark.parametrize(
+    ("changes", "fragments"),
+    [
+        ({"architectures": ["MistralForCausalLM"]}, ["MistralForCausalLM", "only LlamaForCausalLM"]),
+        ({"architectures": None, "model_type": "gpt2"}, ["gpt2"]),
+        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0}}, ["rope_parameters", "llama3"]),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, ["rope_scaling", "linear"]),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, ["rope_scaling", "yarn"]),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}, ["0.5"]),
+        ({"sliding_window": 32}, ["sliding_window", "32"]),
+        ({"hidden_act": "gelu"}, ["hidden_act", "gelu"]),
+        ({"attention_bias": True}, ["attention_bias"]),
+        ({"mlp_bias": True}, ["mlp_bias"]),
+        ({"quantization_config": {"quant_method": "gptq"}}, ["quantization_config", "gptq"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_unsupported_configurations(folder, changes, fragments):
+    edit_json(folder / "config.json", **changes)
+    fails(UnsupportedModelError, folder, "config.json", *fragments)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sliding_window": 256},  # as wide as the context: no token is ever outside
+        {"sliding_window": 32, "use_sliding_window": False},
+        {"rope_scaling": {"type": "default"}},
+        {"architectures": None, "model_type": "llama"},
+        {"pretraining_tp": 2},  # a way to compute, not what
+    ],
+    ids=str,
+)
+def test_harmless_configurations_change_nothing(folder, changes):
+    expected = full_logits(load_weights(folder), range(20))
+    edit_json(folder / "config.json", **changes)
+    assert np.array_equal(full_logits(load_weights(folder), range(20)), expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "fragments"),
+    [
+        ({"hidden_size": None}, ["hidden_size"]),
+        ({"num_hidden_layers": 0}, ["0 layers"]),
+        ({"hidden_size": "48"}, []),
+        ({"num_key_value_heads": 4}, ["num_attention_heads=6", "num_key_value_heads=4"]),
+        ({"head_dim": 7}, ["head_dim", "7"]),
+    ],
+    ids=str,
+)
+def test_impossible_configurations(folder, changes, fragments):
+    edit_json(folder / "config.json", **changes)
+    fails(CorruptModelError, folder, "config.json", *fragments)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe", b'{"hidden_size": }'])
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json"])
+def test_files_that_are_not_json(folder, name, content):
+    (folder / name).write_bytes(content)
+    fails(CorruptModelError, folder, name)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_missing_files(folder, name):
+    (folder / name).unlink()
+    fails(CorruptModelError, folder, name)
+
+
+def test_without_a_tokenizer_the_weights_still_load(folder):
+    (folder / "tokenizer.json").unlink()
+    fails(CorruptModelError, folder, "tokenizer.json", "load_weights")
+    assert load_weights(folder).spec.vocab_size == VOCAB_SIZE
+
+
+def test_pickled_weights_are_refused(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    fails(UnsupportedModelError, folder, "safetensors")
+
+
+def test_a_tokenizer_larger_than_the_model(folder):
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["added_tokens"].append(content["added_tokens"][0] | {"id": VOCAB_SIZE, "content": "<|one too many|>"})
+    content["model"]["vocab"] |= {f"filler {i}": i for i in range(len(content["model"]["vocab"]), VOCAB_SIZE)}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    fails(CorruptModelError, folder, "tokenizer.json", f"{VOCAB_SIZE + 1} ids", f"vocab_size is {VOCAB_SIZE}")
+
+
+Q = "model.layers.1.self_attn.q_proj.weight"
+
+
+@pytest.mark.parametrize("keep", [0, 4, 8, 100, 0.5, -1])
+def test_truncated_weights(folder, keep):
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * keep) if isinstance(keep, float) else keep])
+    fails(CorruptModelError, folder, "model.safetensors", "fetch it again")
+
+
+def test_truncated_weights_name_the_tensor_and_the_sizes(folder):
+    path = folder / "model.safetensors"
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    fails(CorruptModelError, folder, "the tensor model.norm.weight", str(len(data)), str(len(data) - 1))
+
+
+def test_weights_that_are_not_safetensors(folder):
+    (folder / "model.safetensors").write_bytes(b"\x10" + bytes(7) + b"not a JSON text.")
+    fails(CorruptModelError, folder, "model.safetensors", "not that of a safetensors file")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]},
+        {"dtype": "F32", "shape": [-1], "data_offsets": [0, -4]},
+        {"dtype": "F32", "shape": [1]},
+        {"dtype": "F32", "shape": ["x"], "data_offsets": [0, 4]},
+        [],
+    ],
+    ids=str,
+)
+def test_headers_that_contradict_themselves(folder, entry):
+    header = json.dumps({"x": entry}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    fails(CorruptModelError, folder, "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "fragments"),
+    [
+        (lambda t: t.update({Q: t[Q][:-1].clone()}), [Q, "[47, 48]", "expected [48, 48]"]),
+        (lambda t: t.update({"model.norm.weight": torch.ones(1)}), ["model.norm.weight", "[1]", "expected [48]"]),
+        (lambda t: t.pop(Q), [Q, "missing"]),
+        (lambda t: t.pop("lm_head.weight"), ["lm_head.weight", "missing"]),
+        (lambda t: t.update({"model.layers.3.input_layernorm.weight": torch.ones(48)}), ["model.layers.3", "3 layers"]),
+        (lambda t: t.update({"model.layers.0.self_attn.q_proj.bias": torch.ones(48)}), ["q_proj.bias"]),
+        (lambda t: t[Q].view(-1)[5:6].fill_(float("nan")), [Q, "not finite"]),
+    ],
+    ids=["wrong shape", "wrong norm", "missing", "no head", "extra layer", "a bias", "NaN"],
+)
+@pytest.mark.parametrize("backend", ["torch", "numpy"])
+def test_tensors_that_do_not_fit(folder, change, fragments, backend):
+    edit_tensors(folder / "model.safetensors", change)
+    fails(CorruptModelError, folder, *fragments, load=lambda path: load_weights(path, backend=backend))
+
+
+def test_quantised_tensors(folder):
+    edit_tensors(folder / "model.safetensors", lambda t: t.update({Q: t[Q].to(torch.int8)}))
+    fails(UnsupportedModelError, folder, Q, "I8")
+
+
+def test_stored_rope_frequencies_are_ignored(folder):
+    expected = full_logits(load_weights(folder), range(20))
+    extra = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}
+    edit_tensors(folder / "model.safetensors", lambda t: t.update(extra))
+    assert np.array_equal(full_logits(load_weights(folder), range(20)), expected)
+
+
+def test_a_tied_model_may_store_its_head_only_if_it_is_the_same(tmp_path):
+    folder = make_folder(tmp_path, tie_word_embeddings=True)
+    expected = full_logits(load_weights(folder), range(20))
+    copy = {}
+    edit_tensors(
+        folder / "model.safetensors",
+        lambda t: t.update(copy | {"lm_head.weight": t["model.embed_tokens.weight"].clone()}),
+    )
+    assert np.array_equal(full_logits(load_weights(folder), range(20)), expected)
+    edit_tensors(folder / "model.safetensors", lambda t: t["lm_head.weight"][0, 0].add_(1))
+    fails(CorruptModelError, folder, "tie_word_embeddings", "lm_head.weight")
+
+
+@pytest.fixture
+def sharded(tmp_path):
+    return make_folder(tmp_path / "sharded", shard="60KB")
+
+
+def test_a_missing_shard(sharded):
+    shard = sorted(sharded.glob("model-*"))[1]
+    shard.unlink()
+    fails(CorruptModelError, sharded, shard.name, "missing")
+
+
+def test_a_truncated_shard(sharded):
+    shard = sorted(sharded.glob("model-*"))[1]
+    shard.write_bytes(shard.read_bytes()[:-1])
+    fails(CorruptModelError, sharded, shard.name, "fetch it again")
+
+
+def test_an_index_that_misplaces_a_tensor(sharded):
+    index = sharded / "model.safetensors.index.json"
+    weight_map = json.loads(index.read_text())["weight_map"]
+    other = next(shard for shard in weight_map.values() if shard != weight_map[Q])
+    edit_json(index, weight_map=weight_map | {Q: other})
+    fails(CorruptModelError, sharded, Q, other)
+
+
+@pytest.mark.parametrize("weight_map", [{Q: "../elsewhere.safetensors"}, {Q: 3}, [], "x"], ids=str)
+def test_an_index_that_is_no_index(sharded, weight_map):
+    edit_json(sharded / "model.safetensors.index.json", weight_map=weight_map)
+    fails(CorruptModelError, sharded, "index.json")
+
+
+def test_generation_config_names_the_end_tokens(folder):
+    edit_json(folder / "generation_config.json", eos_token_id=[0, 2])
+    loaded = load_model(folder)
+    assert loaded.spec.eos_token_ids == loaded.tokenizer.eos_token_ids == (0, 2)
+
+
+def test_a_weight_file_instead_of_its_folder(folder):
+    with pytest.raises(CorruptModelError, match=re.escape("give the folder")):
+        load_model(folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"backend": "jax"}, "'jax'"),
+        ({"dtype": "int8"}, "int8"),
+        ({"dtype": "float12"}, "float12"),
+        ({"backend": "numpy", "device": "cuda"}, "CPU only"),
+    ],
+    ids=str,
+)
+def test_options_that_do_not_exist(folder, options, message):
+    with pytest.raises(ValueError, match=message):
+        load_model(folder, **options)
