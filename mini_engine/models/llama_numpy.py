@@ -76,7 +76,7 @@ class NumpyLlama:
             k = linear(h, "self_attn.k_proj").reshape(T, spec.num_key_value_heads, spec.head_dim)
             v = linear(h, "self_attn.v_proj").reshape(T, spec.num_key_value_heads, spec.head_dim)
             attended = attend(layer, apply_rope(q, angles), apply_rope(k, angles), v)
-            x = x + linear(attended.reshape(T, -1), "self_attn.o_proj")
+            x = x + linear(attended.reshape(T, spec.num_attention_heads * spec.head_dim), "self_attn.o_proj")
 
             h = rms_norm(x, self.weights[layer_name(layer, "post_attention_layernorm")], spec.rms_norm_eps)
             x = x + linear(silu(linear(h, "mlp.gate_proj")) * linear(h, "mlp.up_proj"), "mlp.down_proj")

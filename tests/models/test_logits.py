@@ -106,12 +106,13 @@ def test_tiny_gqa(tiny_gqa, backend):
     assert row_error(full_logits(model, ids), transformers_logits(tiny_gqa.path)(ids)) < ROW_TOLERANCE
 
 
-@pytest.mark.parametrize("backend", ["torch", "numpy"])
-def test_tiny_gqa_at_the_end_of_its_context(tiny_gqa, backend):
+@pytest.mark.parametrize(("backend", "tolerance"), [("torch", ROW_TOLERANCE), ("numpy", 1e-3)])
+def test_tiny_gqa_at_the_end_of_its_context(tiny_gqa, backend, tolerance):
+    """In float32 an angle of 4095 radians is off by up to 2.4e-4, in torch and transformers alike; the NumPy model's is not."""
     model = load_model("tiny-gqa", backend=backend).model
     first = tiny_gqa.spec.max_position_embeddings - 64
     logits = model.forward(IDS[:64], range(first, first + 64), GrowingCache(model.spec).attend)
-    assert row_error(logits, transformers_logits(tiny_gqa.path)(IDS[:64], first)) < ROW_TOLERANCE
+    assert row_error(logits, transformers_logits(tiny_gqa.path)(IDS[:64], first)) < tolerance
 
 
 @pytest.fixture(scope="module")
