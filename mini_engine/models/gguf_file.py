@@ -57,7 +57,8 @@ class CheckedReader(GGUFReader):
 
     @data.setter
     def data(self, mapped: np.ndarray) -> None:
-        self._bytes = np.asarray(mapped)  # a million small slices of a plain array cost half of what they do of a memmap
+        # A million small slices of a plain array cost half of what they do of a memmap.
+        self._bytes = np.asarray(mapped)
 
     def _build_tensors(self, start_offs: int, fields: list[Any]) -> None:
         known = {int(kind) for kind in GGMLQuantizationType}
