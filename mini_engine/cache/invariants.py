@@ -39,8 +39,8 @@ def check_manager(
     _check_holders(manager, requests)
     _check_index(manager)
     for request in requests:
-        _check_published(manager, request)
         _check_table(manager, request, (scheduled or {}).get((request.request_id, request.index), 0))
+        _check_published(manager, request)
 
 
 def check_idle(manager: KVCacheManager) -> None:
