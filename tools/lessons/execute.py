@@ -16,10 +16,13 @@ class ExecutionError(RuntimeError):
     """A cell raised, or ran past its time."""
 
 
-def kernel_environment(root: Path, strict: bool) -> dict[str, str]:
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def kernel_environment(strict: bool) -> dict[str, str]:
     """The environment of a kernel: this checkout's package, and COURSE_STRICT only where a wrong answer is an error."""
     env = {k: v for k, v in os.environ.items() if k not in ("COURSE_STRICT", "NBGRADER_EXECUTION", "PYTHONPATH")}
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     return {**env, "COURSE_STRICT": "1"} if strict else env
 
 
@@ -35,7 +38,7 @@ def execute(notebook: NotebookNode, root: Path, folder: str, strict: bool) -> No
         resources={"metadata": {"path": str(root / folder)}},
     )
     try:
-        client.execute(env=kernel_environment(root, strict))
+        client.execute(env=kernel_environment(strict))
     except CellExecutionError as error:
         raise ExecutionError(str(error)) from None
     except nbclient.exceptions.CellTimeoutError as error:
