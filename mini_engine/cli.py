@@ -6,6 +6,7 @@ Exit status: 0 done, 1 failed, 2 used wrongly, 130 interrupted, 141 nobody reads
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -28,24 +29,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows "?" instead of failing
     try:
-        args = _parser().parse_args(argv)
-        return args.run(args)
+        try:
+            args = _parser().parse_args(argv)
+            return args.run(args)
+        finally:
+            sys.stdout.flush()  # now, and not at exit, where nothing can be done any more about output that fails
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains again at exit
+        _drop_output()
         return 141
     except UsageError as error:
         return _fail(str(error), 2)
     except ImportError as error:
         return _fail(f"{error}; `mini-engine doctor` says what is missing", 1)
-    except (OSError, ValueError, RuntimeError, MemoryError) as error:
+    except OSError as error:
+        _drop_output()
+        return _fail(str(error), 1)
+    except (ValueError, RuntimeError, MemoryError) as error:
         return _fail(str(error) or type(error).__name__, 1)
 
 
 def _fail(message: str, status: int) -> int:
-    print(f"mini-engine: {message}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # whoever read our messages may have left first
+        print(f"mini-engine: {message}", file=sys.stderr)
     return status
+
+
+def _drop_output() -> None:
+    """Send what standard output still holds nowhere: Python would fail once more over it at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:

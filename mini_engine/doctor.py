@@ -113,17 +113,25 @@ def _version(name: str) -> str | None:
 
 def check_notebook() -> Iterator[Check]:
     """Widgets move only when JupyterLab, kernel and ipywidgets are of one environment."""
-    missing = [name for name in ("jupyterlab", "ipykernel", "ipywidgets") if _version(name) is None]
+    parts = ("jupyterlab", "ipykernel", "ipywidgets")
+    missing = [name for name in parts if _version(name) is None]
     if missing:
         yield Check("notebook", "fault", f"{', '.join(missing)} not in {sys.prefix}", "install again: `make setup`")
         return
-    here = Path(sys.executable).parent
+    strangers = [name for name in parts if not _lies_in(metadata.distribution(name).locate_file(""), sys.prefix)]
     other = shutil.which("jupyter-lab")
-    if other is None or Path(other).parent.resolve() == here.resolve():
-        yield Check("notebook", "ok", f"JupyterLab, kernel and ipywidgets are all in {sys.prefix}")
-    else:
+    if strangers:
+        found = f"{', '.join(strangers)} outside {sys.prefix}: sliders may not show"
+        yield Check("notebook", "warning", found, "install again: `make setup`")
+    elif other is not None and Path(other).parent.resolve() != Path(sys.executable).parent.resolve():
         found = f"`jupyter lab` starts {other}, which is of another environment: sliders may not show"
         yield Check("notebook", "warning", found, f'start it by `make lab` or "{sys.executable}" -m jupyterlab')
+    else:
+        yield Check("notebook", "ok", f"JupyterLab, kernel and ipywidgets are all in {sys.prefix}")
+
+
+def _lies_in(path: object, folder: str) -> bool:
+    return Path(str(path)).resolve().is_relative_to(Path(folder).resolve())
 
 
 def check_kernelspec() -> Iterator[Check]:

@@ -74,7 +74,7 @@ class LLM:
         """Continue one prompt or several, each a text or a list of token ids; one output per prompt, in order.
 
         sampling_params: one for all, or one per prompt; None means `SamplingParams()`. progress: show a bar on a
-        terminal. Raises ValueError, before anything is generated, for a prompt that is empty, longer than the context
+        terminal. A continuation that reaches the end of the model's context finishes with "length". Raises ValueError, before anything is generated, for a prompt that is empty, longer than the context
         or outside the vocabulary.
         """
         requests = self._requests(prompts, sampling_params)

@@ -137,14 +137,15 @@ class Sampler:
         if params.temperature == 0:
             return best
 
-        with np.errstate(over="ignore"):  # a tiny temperature sends all but the best to exp(-inf) = 0
-            weights = np.exp((scores - scores[best]) / params.temperature)
         token_ids = np.arange(len(scores))
         if 0 < params.top_k < len(scores):
             token_ids = largest(scores, params.top_k)
+        with np.errstate(over="ignore"):  # a tiny temperature sends all but the best to exp(-inf) = 0
+            weights = np.exp((scores[token_ids] - scores[best]) / params.temperature)
         if params.top_p < 1:
-            token_ids = token_ids[nucleus(weights[token_ids], params.top_p)]
-        mass = np.cumsum(weights[token_ids])
+            kept = nucleus(weights, params.top_p)
+            token_ids, weights = token_ids[kept], weights[kept]
+        mass = np.cumsum(weights)
         draw = uniform(self.seed, self.index, position) * mass[-1]
         # side="right": the first token whose mass exceeds the draw, never one of weight 0
         return int(token_ids[np.searchsorted(mass, draw, side="right")])

@@ -139,6 +139,18 @@ def test_jupyterlab_of_another_environment(monkeypatch, tmp_path):
     assert [check.status for check in doctor.check_notebook()] == ["ok"]
 
 
+def test_a_part_of_the_notebook_from_elsewhere(monkeypatch, tmp_path):
+    real = metadata.distribution
+
+    def distribution(name):
+        return SimpleNamespace(locate_file=lambda _: tmp_path, version="1") if name == "ipywidgets" else real(name)
+
+    monkeypatch.setattr(metadata, "distribution", distribution)
+    check = only(doctor.check_notebook())
+    assert check.status == "warning"
+    assert check.found.startswith("ipywidgets outside")
+
+
 def write_kernel(folder, python):
     folder = folder / "kernels" / "python3"
     folder.mkdir(parents=True)

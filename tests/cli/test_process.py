@@ -34,9 +34,9 @@ sys.exit(main(sys.argv[1:]))
 def start(*arguments: str, code: str | None = None, **options) -> subprocess.Popen:
     command = [sys.executable, "-m", "mini_engine"] if code is None else [sys.executable, "-c", code]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(
-        [*command, *arguments], cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
-    )
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+    environment.pop("PYTHONUNBUFFERED", None)
+    return subprocess.Popen([*command, *arguments], cwd=ROOT, env=environment, **options)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +90,33 @@ def test_a_reader_that_leaves_is_no_failure_to_talk_about():
     assert process.wait(timeout=60) == 141
     assert process.stderr.read() == b""
     process.stderr.close()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["doctor", "--json"]], ids=str)
+def test_a_reader_that_never_came(arguments):
+    code = f"""
+import mini_engine.doctor
+mini_engine.doctor.examine = list
+from mini_engine.cli import main
+import sys
+sys.exit(main({arguments}))
+"""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as nobody:
+        process = start(code=code, stdout=nobody)
+    _, err = process.communicate(timeout=60)
+    assert err == b""
+    assert process.returncode in (0, 141)  # argparse itself forgives a failing write of its help
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_one_message():
+    with open("/dev/full", "w") as full:
+        process = start("generate", "abc", "--json", code=SLOW.replace("time.sleep(0.05)", "pass"), stdout=full)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err == b"mini-engine: [Errno 28] No space left on device\n"
 
 
 def test_a_terminal_without_unicode_gets_a_question_mark(monkeypatch):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import numpy as np
 import pytest
 
@@ -223,6 +226,18 @@ def test_a_stop_token_is_in_the_tokens_and_not_in_the_text(llm, history):
 def test_times_are_in_order(llm):
     metrics = llm.generate("abc", GREEDY)[0].metrics
     assert metrics.arrival_time <= metrics.first_token_time <= metrics.finish_time
+
+
+def test_progress_shows_on_a_terminal_only(llm, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    for screen, progress, shown in ((Terminal(), True, True), (Terminal(), False, False), (io.StringIO(), True, False)):
+        monkeypatch.setattr(sys, "stderr", screen)
+        llm.generate(["a", "b"], GREEDY, progress=progress)
+        assert ("2/2" in screen.getvalue()) == shown
+        assert ("output tok/s" in screen.getvalue()) == shown
 
 
 # -- chat -----------------------------------------------------------------------------------------------------------------
