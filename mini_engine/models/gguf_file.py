@@ -52,7 +52,7 @@ class CheckedReader(GGUFReader):
     """The package's reader, with an error that names the tensor where the file ends too early, and twice as fast."""
 
     @property
-    def data(self) -> np.ndarray:
+    def data(self) -> np.ndarray:  # type: ignore[override]
         return self._bytes
 
     @data.setter

@@ -76,10 +76,12 @@ class HFFolder:
         self.path = path
         config_path = path / "config.json"
         config = read_json(config_path)
-        check_supported(config, config_path)
         try:
+            check_supported(config, config_path)
             spec = ModelSpec.from_hf_config(config)
-        except (ValueError, KeyError, TypeError) as error:
+        except UnsupportedModelError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError) as error:  # a value missing or of the wrong type
             raise CorruptModelError(f"{config_path}: {error}; fetch the file again") from error
         check_spec(spec, config_path)
         if (

@@ -49,6 +49,10 @@ def check_spec(spec: ModelSpec, source: object) -> None:
         value = getattr(spec, field)
         if not isinstance(value, int) or value < 1:
             raise CorruptModelError(f"{source}: {field} must be a positive integer, found {value!r}")
+    for field in ("rms_norm_eps", "rope_theta"):
+        value = getattr(spec, field)
+        if not isinstance(value, int | float) or not value > 0:
+            raise CorruptModelError(f"{source}: {field} must be a positive number, found {value!r}")
     if spec.num_attention_heads % spec.num_key_value_heads:
         raise CorruptModelError(
             f"{source}: num_attention_heads={spec.num_attention_heads} must be a multiple of "

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from mini_engine.catalog import ModelSpec
 from mini_engine.models.checkpoint import Checkpoint
 from mini_engine.models.errors import CorruptModelError
@@ -71,7 +73,9 @@ def build_model(
 
         if device not in (None, "cpu"):
             raise ValueError(f"device={device!r}: the numpy backend runs on the CPU only; use backend='torch'")
-        return NumpyLlama(checkpoint, dtype=dtype or "float64")
+        if dtype not in (None, "float64", "float32", np.float64, np.float32):
+            raise ValueError(f"dtype={dtype!r} must be float64 or float32 for the numpy backend")
+        return NumpyLlama(checkpoint, dtype=dtype or np.float64)
     if backend != "torch":
         raise ValueError(f"backend={backend!r} must be 'torch' or 'numpy'")
 
@@ -83,4 +87,6 @@ def build_model(
         dtype = getattr(torch, dtype, dtype)
     if dtype not in (None, torch.float32, torch.bfloat16, torch.float16, torch.float64):
         raise ValueError(f"dtype={dtype!r} must be float32, bfloat16, float16 or float64")
+    if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device={device!r}: PyTorch sees no CUDA device here; use device='cpu'")
     return LlamaModel(checkpoint, device=device or "cpu", dtype=dtype or torch.float32)

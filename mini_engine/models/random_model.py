@@ -33,12 +33,12 @@ class RandomCheckpoint:
         self.shapes = llama_shapes(spec)
 
     def read(self, name: str) -> np.ndarray:
-        """Norms are 1; a matrix has standard deviation 1 / sqrt(columns), which keeps activations near 1."""
+        """float16, as weights are published. Norms are 1; a matrix has standard deviation 1 / sqrt(columns), which keeps activations near 1."""
         shape = self.shapes[name]
         if len(shape) == 1:
-            return np.ones(shape, dtype=np.float32)
+            return np.ones(shape, dtype=np.float16)
         generator = np.random.default_rng((self.seed, zlib.crc32(name.encode())))
-        return generator.standard_normal(shape, dtype=np.float32) / np.float32(shape[1] ** 0.5)
+        return (generator.standard_normal(shape, dtype=np.float32) / np.float32(shape[1] ** 0.5)).astype(np.float16)
 
     def where(self, name: str) -> Path:
         return self.path

@@ -9,12 +9,18 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from mini_engine.models.errors import CorruptModelError, UnsupportedModelError
 
-DTYPES = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+DTYPES: dict[str, np.dtype[Any]] = {
+    "F64": np.dtype("<f8"),
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+}
 REMEDY = "the download is incomplete or damaged: fetch it again"
 
 
@@ -29,7 +35,7 @@ class SafetensorsFile:
             raise CorruptModelError(f"{path}: {size} bytes are too few for a safetensors file; {REMEDY}")
         self._data = np.memmap(
             path, dtype=np.uint8, mode="c"
-        )  # private pages: torch insists on memory it could write to
+        )  # private pages: torch warns about memory it cannot write
         header_size = int(self._data[:8].view("<u8")[0])
         if header_size > size - 8:
             raise CorruptModelError(
@@ -62,6 +68,16 @@ class SafetensorsFile:
                 raise CorruptModelError(
                     f"{path}: the tensor {name} ends at byte {self._start + end}, the file after {size}; {REMEDY}"
                 )
+
+        covered = 0  # the format allows neither gaps nor overlaps
+        for begin, end, name in sorted((begin, end, name) for name, (_, _, begin, end) in self._tensors.items()):
+            if begin != covered:
+                raise CorruptModelError(
+                    f"{path}: the tensor {name} begins at {begin}, the one before ends at {covered}; {REMEDY}"
+                )
+            covered = end
+        if self._start + covered != size:
+            raise CorruptModelError(f"{path}: {size - self._start - covered} bytes follow the last tensor; {REMEDY}")
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

@@ -61,8 +61,11 @@ class Tokenizer:
             raise ValueError(f"the text cannot be encoded: {error}") from error
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:
-        """Text of the ids; control tokens are left out, bytes that are not UTF-8 become U+FFFD."""
-        return self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        """Text of the ids; control tokens are left out, bytes that are not UTF-8 become U+FFFD. ValueError for a negative id."""
+        try:
+            return self.backend.decode(list(ids), skip_special_tokens=skip_special_tokens)
+        except OverflowError as error:
+            raise ValueError(f"token ids must be 0 or more, found {min(ids)}") from error
 
     def apply_chat_template(self, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool = True) -> str:
         """The prompt for a conversation [{"role": ..., "content": ...}, ...]. ValueError when the model has no chat template."""

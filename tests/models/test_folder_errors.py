@@ -87,6 +87,10 @@ def test_harmless_configurations_change_nothing(folder, changes):
         ({"hidden_size": "48"}, []),
         ({"num_key_value_heads": 4}, ["num_attention_heads=6", "num_key_value_heads=4"]),
         ({"head_dim": 7}, ["head_dim", "7"]),
+        ({"rms_norm_eps": -1.0}, ["rms_norm_eps", "-1.0"]),
+        ({"rms_norm_eps": "tiny"}, ["tiny"]),
+        ({"rope_parameters": "default"}, []),
+        ({"sliding_window": "wide"}, []),
     ],
     ids=str,
 )
@@ -156,6 +160,8 @@ def test_weights_that_are_not_safetensors(folder):
         {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]},
         {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]},
         {"dtype": "F32", "shape": [-1], "data_offsets": [0, -4]},
+        {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]},
+        {"dtype": "F32", "shape": [0], "data_offsets": [4, 4]},
         {"dtype": "F32", "shape": [1]},
         {"dtype": "F32", "shape": ["x"], "data_offsets": [0, 4]},
         [],
@@ -261,6 +267,12 @@ def test_a_weight_file_instead_of_its_folder(folder):
         ({"dtype": "int8"}, "int8"),
         ({"dtype": "float12"}, "float12"),
         ({"backend": "numpy", "device": "cuda"}, "CPU only"),
+        ({"backend": "numpy", "dtype": "bfloat16"}, "float64 or float32"),
+        pytest.param(
+            {"device": "cuda"},
+            "no CUDA device",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="there is one"),
+        ),
     ],
     ids=str,
 )

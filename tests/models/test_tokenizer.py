@@ -151,6 +151,11 @@ def test_decode_takes_arrays_and_drops_control_tokens(tiny_gqa):
     assert tiny_gqa.tokenizer.decode(ids, skip_special_tokens=False) == "Emma<|endoftext|>"
 
 
+def test_negative_ids_are_refused(tiny_gqa):
+    with pytest.raises(ValueError, match="found -2"):
+        tiny_gqa.tokenizer.decode([5, -2])
+
+
 def test_a_model_without_a_chat_template_says_so(tiny_gqa):
     with pytest.raises(ValueError, match="no chat template"):
         tiny_gqa.tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}])
