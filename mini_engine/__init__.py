@@ -10,16 +10,29 @@ __version__ = "0.1.0"
 # Where each public name lives. Imported on first use: `import mini_engine` loads neither NumPy nor torch.
 _EXPORTS = {
     "CompletionOutput": "mini_engine.outputs",
+    "EngineConfig": "mini_engine.config",
     "LLM": "mini_engine.llm",
+    "LLMEngine": "mini_engine.engine",
     "ModelSpec": "mini_engine.catalog",
     "RequestOutput": "mini_engine.outputs",
     "SamplingParams": "mini_engine.sampling",
 }
 
-__all__ = ["LLM", "CompletionOutput", "ModelSpec", "RequestOutput", "SamplingParams", "__version__"]
+__all__ = [
+    "LLM",
+    "CompletionOutput",
+    "EngineConfig",
+    "LLMEngine",
+    "ModelSpec",
+    "RequestOutput",
+    "SamplingParams",
+    "__version__",
+]
 
 if TYPE_CHECKING:
     from mini_engine.catalog import ModelSpec
+    from mini_engine.config import EngineConfig
+    from mini_engine.engine import LLMEngine
     from mini_engine.llm import LLM
     from mini_engine.outputs import CompletionOutput, RequestOutput
     from mini_engine.sampling import SamplingParams

@@ -35,11 +35,17 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestMetrics:
-    """When things happened to a request: seconds on the `time.perf_counter` clock, None until they happen."""
+    """When things happened to a request: seconds on the `time.perf_counter` clock, None until they happen.
+
+    scheduled_time ends its time in the queue. token_times are those of branch 0, one per token: their differences are
+    the inter-token latencies.
+    """
 
     arrival_time: float
+    scheduled_time: float | None = None
     first_token_time: float | None = None
     finish_time: float | None = None
+    token_times: list[float] = field(default_factory=list)
 
 
 @dataclass(slots=True)

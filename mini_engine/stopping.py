@@ -51,17 +51,17 @@ class StopChecker:
         self.num_tokens += 1
         may_stop = self.num_tokens > self._min_tokens
         if may_stop and token_id in self._stop_ids:
-            self._finish("stop")  # the token itself gives no text
+            self.finish("stop")  # the token itself gives no text
         elif self._detokenizer is not None:
             self.text += self._matcher.push(self._detokenizer.add(token_id), may_stop)
             if self._matcher.matched is not None:
                 self.finish_reason = "stop"
         if self.finish_reason is None and self.num_tokens >= self.max_tokens:
-            self._finish("length")
+            self.finish("length")
         return self.finish_reason
 
-    def _finish(self, reason: FinishReason) -> None:
-        """End here: no stop string can complete any more, so what was held back is text."""
+    def finish(self, reason: FinishReason) -> None:
+        """End here, by the owner's decision or ours: no stop string can complete any more, so what was held back is text."""
         self.finish_reason = reason
         if self._detokenizer is not None:
             self.text += self._matcher.flush() + self._detokenizer.finish()

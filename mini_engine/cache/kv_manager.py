@@ -63,6 +63,7 @@ class KVCacheManager:
        the sequence: len(token_ids) for whole-prompt admission, hit + chunk for first-chunk admission, prompt plus
        max_tokens for worst-case admission. If hit is more than num_tokens the table simply covers the hit.
        On a table that is not empty `allocate` only grows it (never shrinks it) and returns 0.
+       (A step that was planned and failed: `trim(request)` gives back what was taken beyond num_computed_tokens.)
     3. Every later chunk or decode: `ops = append(request, n)` makes the next n positions, num_computed_tokens onwards,
        writable: it grows the table where it must and, if the block that takes the first of them is shared, copies that
        block first. Blocks reserved earlier are used before new ones are taken. (After `allocate` in the same step no
@@ -195,6 +196,14 @@ class KVCacheManager:
         sequence.table += self.pool.allocate(num_new)
         sequence.num_allocated = max(sequence.num_allocated, request.num_computed_tokens + n)
         return [] if op is None else [op]
+
+    def trim(self, request: CacheRequest) -> None:
+        """Give back the blocks beyond the computed tokens: the step they were taken for will not happen."""
+        sequence = self._resident(request)
+        num_blocks = self._num_blocks(request.num_computed_tokens)
+        self.pool.release(sequence.table[num_blocks:])
+        del sequence.table[num_blocks:]
+        sequence.num_allocated = request.num_computed_tokens
 
     # Sharing
 

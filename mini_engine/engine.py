@@ -1,0 +1,290 @@
+"""`LLMEngine`: requests in, tokens out. Each `step()` plans, executes and commits once.
+
+The life of a request: `add_request` checks it and queues it; `Scheduler.schedule` gives it blocks and a chunk of each step;
+the backend computes the chunk; a token is sampled when the last known token has been computed; `Scheduler.commit` appends
+it; and when it ends, its blocks are free before `step` returns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, replace
+from operator import index as as_integer
+from typing import Any
+
+from mini_engine.backends.base import Backend
+from mini_engine.backends.batch import BatchBuilder
+from mini_engine.cache import KVCacheManager
+from mini_engine.config import EngineConfig
+from mini_engine.film import Film
+from mini_engine.invariants import check_all
+from mini_engine.output_processor import Branch, OutputProcessor, RequestState
+from mini_engine.outputs import RequestOutput
+from mini_engine.prompt_checks import checked_prompt
+from mini_engine.sampling import SamplingParams
+from mini_engine.scheduling import Request, RequestStatus, SampledToken, Scheduler, StepPlan
+from mini_engine.stats import EngineStats
+
+
+class LLMEngine:
+    """A paged, continuously batched engine over any backend. `scheduler` and `kv_manager` take classes of your own.
+
+    Without a tokenizer texts stay empty. With `record=True`, `film` is a list of plain dicts, one per event.
+    """
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        backend: Backend,
+        *,
+        tokenizer: Any = None,
+        scheduler: type[Scheduler] = Scheduler,
+        kv_manager: type[KVCacheManager] = KVCacheManager,
+        record: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        longest = backend.max_model_len
+        if config.max_model_len is not None and config.max_model_len > longest:
+            raise ValueError(f"max_model_len={config.max_model_len} is more than the model's {longest}")
+        self.config = replace(config, max_model_len=config.max_model_len or longest)
+        self.backend = backend
+        self.tokenizer = tokenizer
+        self.clock = clock
+        swap: dict[str, Any] = {"num_swap_blocks": config.num_swap_blocks} if config.num_swap_blocks else {}
+        self.kv_manager = kv_manager(
+            config.num_blocks,
+            config.block_size,
+            enable_prefix_caching=config.enable_prefix_caching,
+            prefix_index=config.prefix_index,
+            **swap,
+        )
+        self.scheduler = scheduler(self.config, self.kv_manager)
+        backend.init_kv(config.num_blocks, config.block_size, config.num_swap_blocks)
+        self._batches = BatchBuilder(config.block_size)
+        self._outputs = OutputProcessor()
+        self._unseen: dict[str, None] = {}  # requests that changed outside of a step
+        self._film = Film(self) if record else None
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt_token_ids: Sequence[int],
+        sampling_params: SamplingParams | None = None,
+        *,
+        prompt: str | None = None,
+        priority: int = 0,
+        cache_salt: str | None = None,
+        adapter: str | None = None,
+    ) -> None:
+        """Queue a request. ValueError, and nothing changed, for one that could never run.
+
+        A smaller priority number is served first (policy="priority"). Only requests with equal `cache_salt` and
+        `adapter` share cached K/V. `prompt` is handed back in the outputs.
+        """
+        params = (SamplingParams() if sampling_params is None else sampling_params).seeded()
+        if request_id in self._outputs.states:
+            raise ValueError(f"request id {request_id!r} is in use: choose another, or wait for its last output")
+        token_ids = checked_prompt(prompt_token_ids, self.config, self.backend.vocab_size)
+        if params.n > self.config.max_num_seqs:
+            raise ValueError(
+                f"n={params.n} is more than max_num_seqs={self.config.max_num_seqs}: each branch takes a seat"
+            )
+        assert self.config.max_model_len is not None
+        max_tokens = min(params.max_tokens, self.config.max_model_len - len(token_ids))
+        request = Request(
+            request_id,
+            token_ids,
+            max_tokens,
+            n=params.n,
+            priority=as_integer(priority),
+            cache_salt=cache_salt,
+            adapter=adapter,
+        )
+        state = RequestState(
+            request_id,
+            prompt,
+            token_ids,
+            params,
+            max_tokens=max_tokens,
+            eos_token_ids=self.backend.eos_token_ids,
+            tokenizer=self.tokenizer,
+            arrival_time=self.clock(),
+        )
+        self.scheduler.add_request(request)
+        self._outputs.states[request_id] = state
+        self._record("add", request_id=request_id, prompt_token_ids=list(token_ids), priority=priority)
+
+    def abort(self, request_id: str, index: int | None = None) -> bool:
+        """End a request, or one branch of it, and free its blocks at once; the next step() returns its output.
+
+        False when there is nothing to end: the id is unknown, or finished.
+        """
+        state = self._outputs.states.get(request_id)
+        if state is None:
+            return False
+        ended = False
+        for branch in state.branches if index is None else [self._branch(request_id, index)]:
+            key = (request_id, branch.completion.index)
+            if branch.completion.finished:
+                continue
+            request = self.scheduler.requests.get(key)
+            if index is not None and (request is None or request.num_pending_branches):
+                raise ValueError(f"branch {index} of {request_id!r} cannot be told apart before the prompt is computed")
+            if request is not None:
+                self.scheduler.finish(request, "abort")
+                self._batches.forget(key)
+            branch.end("abort")
+            ended = True
+        if ended:
+            self._see_end(state)
+            self._unseen[request_id] = None
+            self._record("abort", request_id=request_id, index=index)
+        return ended
+
+    def fork(self, request_id: str, index: int = 0) -> int:
+        """Start a new branch from a branch's tokens so far; returns its index. Every block is shared until written to.
+
+        ValueError when the branch is unknown or finished. While all seats are taken the new branch waits without blocks.
+        """
+        source = self.scheduler.requests.get((request_id, index))
+        if source is None:
+            raise ValueError(f"request {request_id!r} has no live branch {index} to fork")
+        state = self._outputs.states[request_id]
+        branch = Branch(state, len(state.branches))
+        branch.rewind(source.token_ids[source.num_prompt_tokens :])
+        logprobs = state.branches[index].completion.logprobs
+        branch.completion.logprobs = None if logprobs is None else list(logprobs)
+        state.branches.append(branch)
+        self.scheduler.fork(source, branch.completion.index)
+        self._record("fork", request_id=request_id, index=index, new_index=branch.completion.index)
+        return branch.completion.index
+
+    def _branch(self, request_id: str, index: int) -> Branch:
+        branches = self._outputs.states[request_id].branches
+        if not 0 <= index < len(branches):
+            raise ValueError(f"request {request_id!r} has branches 0 to {len(branches) - 1}, not {index}")
+        return branches[index]
+
+    def has_unfinished_requests(self) -> bool:
+        """Whether step() has anything left to do or to tell."""
+        return bool(self._outputs.states)
+
+    # -- the step ------------------------------------------------------------------------------------------------------
+
+    def step(self) -> list[RequestOutput]:
+        """Plan, execute, commit; the outputs so far of every request that changed. [] when there is nothing to do.
+
+        When the backend raises, so does step(): the plan is rolled back and the next step works.
+        """
+        if self.scheduler.requests:
+            plan = self.scheduler.schedule()
+            try:
+                tokens = self._execute(plan)
+            except BaseException as error:
+                self._roll_back(plan, error)
+                raise
+            changed = self.scheduler.commit(plan, tokens)
+            self._see(plan, changed)
+        unseen, self._unseen = self._unseen, {}
+        return [self._take_output(request_id) for request_id in unseen]
+
+    def _execute(self, plan: StepPlan) -> dict[tuple[str, int], SampledToken]:
+        """Run a plan on the backend and sample; a token for every sequence whose known tokens are now all computed."""
+        for key in plan.preempted:
+            self._batches.forget(key)
+        if plan.cache_ops:
+            self.backend.apply_ops(plan.cache_ops)
+        if not plan.chunks:
+            if not plan.finished:
+                raise RuntimeError("the plan computes nothing and ends nobody: the scheduler makes no progress")
+            return {}
+        requests = self.scheduler.requests
+        batch = self._batches.build(plan, requests)
+        result = self.backend.execute(batch)
+        sampled = []
+        for request_id, index, start, num_tokens in plan.chunks:
+            request = requests[request_id, index]
+            if start + num_tokens == len(request.token_ids):
+                sampled.append(request)
+        return self._outputs.take(result, sampled)
+
+    def _roll_back(self, plan: StepPlan, error: BaseException) -> None:
+        planned = [self.scheduler.requests[chunk.request_id, chunk.index] for chunk in plan.chunks]
+        self.scheduler.rollback(plan)
+        self._outputs.rewind(planned)
+        self._batches.clear()
+        self._record("rollback", error=type(error).__name__)
+
+    def _see(self, plan: StepPlan, changed: Iterable[Request]) -> None:
+        """Note what a committed step changed: times, ends, and whom to report."""
+        now = self.clock()
+        states = self._outputs.states
+        for chunk in plan.chunks:
+            metrics = states[chunk.request_id].metrics
+            if metrics.scheduled_time is None:
+                metrics.scheduled_time = now
+        for request in changed:
+            state = states[request.request_id]
+            branch = state.branches[request.index]
+            if request.num_output_tokens and request.key not in plan.finished:
+                if state.metrics.first_token_time is None:
+                    state.metrics.first_token_time = now
+                if request.index == 0:
+                    state.metrics.token_times.append(now)
+            if request.index == 0:
+                state.num_cached_tokens = request.num_cached_tokens
+            if reason := request.finish_reason:
+                self._batches.forget(request.key)
+                branch.end(reason)
+                for pending in range(1, request.num_pending_branches + 1):
+                    state.branches[pending].end(reason)
+                self._see_end(state)
+            self._unseen[request.request_id] = None
+        self._record("step", plan=plan)
+
+    def _see_end(self, state: RequestState) -> None:
+        if state.finished:
+            state.metrics.finish_time = self.clock()
+
+    def _take_output(self, request_id: str) -> RequestOutput:
+        state = self._outputs.states[request_id]
+        if state.finished:
+            del self._outputs.states[request_id]
+        return state.output()
+
+    # -- looking in ----------------------------------------------------------------------------------------------------
+
+    def stats(self) -> EngineStats:
+        """Counts since the engine was made, and gauges of this moment."""
+        waiting = [*self.scheduler.waiting, *self.scheduler.ending]
+        num_swapped = sum(request.status is RequestStatus.SWAPPED for request in waiting)
+        return EngineStats(
+            **asdict(self.scheduler.counters),
+            num_free_blocks=self.kv_manager.num_free_blocks,
+            num_cached_blocks=self.kv_manager.num_cached_blocks,
+            num_running=len(self.scheduler.running),
+            num_waiting=len(waiting) - num_swapped,
+            num_swapped=num_swapped,
+        )
+
+    def reset_prefix_cache(self) -> bool:
+        """Forget all cached K/V, as after a change of weights. False, and nothing done, while any block is in use."""
+        done = self.kv_manager.reset_prefix_cache()
+        self._record("reset", done=done)
+        return done
+
+    def check_invariants(self) -> None:
+        """AssertionError naming the invariant, the block and the request, if anything is inconsistent."""
+        check_all(self)
+
+    @property
+    def film(self) -> list[dict[str, Any]]:
+        """What happened, event by event; empty unless the engine was made with record=True."""
+        return [] if self._film is None else self._film.events
+
+    def _record(self, kind: str, **fields: Any) -> None:
+        if self._film is not None:
+            self._film.record(kind, **fields)

@@ -1,0 +1,36 @@
+"""What makes a prompt impossible to run, found before anything is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+
+from mini_engine.config import EngineConfig
+
+
+def checked_prompt(prompt_token_ids: Sequence[int], config: EngineConfig, vocab_size: int) -> list[int]:
+    """The prompt as plain integers. ValueError naming the value, the limit and the remedy if it could never run."""
+    try:
+        token_ids = [index(token_id) for token_id in prompt_token_ids]
+    except TypeError as error:
+        raise ValueError(f"prompt_token_ids must be integers: {error}") from None
+    length = len(token_ids)
+    if not token_ids:
+        raise ValueError("the prompt is empty: give at least one token")
+    if min(token_ids) < 0 or max(token_ids) >= vocab_size:
+        wrong = next(token_id for token_id in token_ids if not 0 <= token_id < vocab_size)
+        raise ValueError(f"token {wrong} is not in the vocabulary: token ids are 0 to {vocab_size - 1}")
+    if config.max_model_len is not None and length > config.max_model_len:
+        raise ValueError(f"the prompt has {length} tokens, max_model_len is {config.max_model_len}: shorten it")
+    num_blocks = -(-length // config.block_size)
+    if num_blocks > config.num_blocks:
+        raise ValueError(
+            f"the prompt has {length} tokens and needs {num_blocks} blocks, num_blocks is {config.num_blocks}: it could "
+            "never run; shorten it or give the engine more blocks"
+        )
+    if not config.enable_chunked_prefill and length > config.max_num_batched_tokens:
+        raise ValueError(
+            f"the prompt has {length} tokens, max_num_batched_tokens is {config.max_num_batched_tokens}: without chunked "
+            "prefill it could never run; set enable_chunked_prefill, or raise the budget"
+        )
+    return token_ids

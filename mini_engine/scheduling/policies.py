@@ -1,0 +1,85 @@
+"""Who starts first, who is served first, and who makes room: three questions that a policy answers."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+
+from mini_engine.scheduling.request import Request, RequestStatus
+
+
+class FirstComeFirstServed:
+    """First come, first served. Room is made by the sequence that started last (LIFO), which has the least to lose.
+
+    Waiting is strict: when the first in line does not fit, nobody overtakes it. A sequence that was preempted arrived
+    before everybody who has not started, so it comes back first.
+    """
+
+    def queue_order(self, request: Request) -> tuple:
+        """The smallest of the waiting starts next."""
+        return (request.arrival, request.index)
+
+    def rank(self, request: Request, admission: int) -> tuple[int, ...]:
+        """The smallest of the running is served first. `admission` counts the starts so far."""
+        return (admission,)
+
+    def pick_victim(self, running: Sequence[Request]) -> Request:
+        """Who gives up its blocks. `running` holds those not served yet in this step, in order of service."""
+        return running[-1]
+
+
+class ShortestFirst(FirstComeFirstServed):
+    """The fewest tokens first: a low mean waiting time, at the price that long prompts may wait for ever."""
+
+    def queue_order(self, request: Request) -> tuple:
+        return (request.status is RequestStatus.WAITING, request.num_tokens, request.arrival, request.index)
+
+
+class Priority(FirstComeFirstServed):
+    """The smallest priority number first, then first come. Room is made by the least important, latest arrival."""
+
+    def queue_order(self, request: Request) -> tuple:
+        return (request.priority, request.status is RequestStatus.WAITING, request.arrival, request.index)
+
+    def rank(self, request: Request, admission: int) -> tuple[int, ...]:
+        return (request.priority, request.arrival, request.index)
+
+    def pick_victim(self, running: Sequence[Request]) -> Request:
+        return max(running, key=lambda request: (request.priority, request.arrival, request.index))
+
+
+POLICIES = {"fcfs": FirstComeFirstServed, "shortest_first": ShortestFirst, "priority": Priority}
+
+
+class WaitingQueue:
+    """The waiting sequences, first in line first. Add and take cost O(log n); leaving from the middle costs O(1)."""
+
+    def __init__(self, policy: FirstComeFirstServed) -> None:
+        self._policy = policy
+        self._heap: list[tuple[tuple, int, Request]] = []
+        self._tickets: dict[Request, int] = {}  # a heap entry whose ticket is no longer here has left
+        self._next_ticket = 0
+
+    def add(self, request: Request) -> None:
+        self._next_ticket += 1
+        self._tickets[request] = self._next_ticket
+        heapq.heappush(self._heap, (self._policy.queue_order(request), self._next_ticket, request))
+
+    def remove(self, request: Request) -> None:
+        del self._tickets[request]
+
+    def first(self) -> Request:
+        while True:
+            _, ticket, request = self._heap[0]
+            if self._tickets.get(request) == ticket:
+                return request
+            heapq.heappop(self._heap)
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    def __contains__(self, request: Request) -> bool:
+        return request in self._tickets
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._tickets)

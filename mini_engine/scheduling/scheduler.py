@@ -1,0 +1,310 @@
+"""The scheduler: at every step it decides anew which sequences run, and on which tokens (Orca, Yu et al. 2022, OSDI).
+
+    plan      schedule()              who runs, who waits, who makes room: blocks change hands, nothing is computed
+    execute   (a backend)             the cache operations in order, then one forward pass over all chunks
+    commit    commit(plan, result)    tokens count as computed, full blocks can be found, sampled tokens are appended
+    or        rollback(plan)          execution failed: whatever it may have spoilt is given up
+
+There is no prefill phase and no decode phase. Every running sequence has computed tokens that chase known ones, and one
+token budget is shared by all (Sarathi-Serve, Agrawal et al. 2024, OSDI). Integers only: no tensor comes in here.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mini_engine.cache import CacheOp, KVCacheManager, NoFreeBlocksError
+from mini_engine.config import EngineConfig
+from mini_engine.outputs import FinishReason
+from mini_engine.scheduling.admission import Admission
+from mini_engine.scheduling.counters import Counters
+from mini_engine.scheduling.plan import Chunk, SampledToken, StepPlan
+from mini_engine.scheduling.policies import POLICIES, WaitingQueue
+from mini_engine.scheduling.preemption import PREEMPTIONS, Recompute
+from mini_engine.scheduling.request import FINISHED, Request, RequestStatus
+
+
+@dataclass(slots=True)
+class Draft:
+    """A plan in the making, and what a rollback needs to know about it."""
+
+    budget: int  # tokens still to give away
+    chunks: list[Chunk] = field(default_factory=list)
+    cache_ops: list[CacheOp] = field(default_factory=list)
+    preempted: list[Request] = field(default_factory=list)
+    started: list[tuple[Request, RequestStatus]] = field(default_factory=list)  # and what each was before
+    num_hit_tokens: int = 0
+
+    def add_chunk(self, request: Request, num_tokens: int) -> None:
+        self.chunks.append(Chunk(request.request_id, request.index, request.num_computed_tokens, num_tokens))
+        self.budget -= num_tokens
+
+
+class Scheduler:
+    """Iteration-level scheduling of requests over the blocks of a KVCacheManager. Override `admit` and `pick_victim`.
+
+    Progress: while anything is unfinished, every step computes a token or ends a sequence. The first in `running` can
+    take the blocks of all others, and a sequence that has the pool to itself starts without further conditions.
+    """
+
+    def __init__(self, config: EngineConfig, kv: KVCacheManager) -> None:
+        self.config = config
+        self.kv = kv
+        self.policy = POLICIES[config.policy]()
+        self.preemption: Recompute = PREEMPTIONS[config.preemption]()
+        self.admission = Admission(config, kv)
+        self.counters = Counters()
+        self.requests: dict[tuple[str, int], Request] = {}
+        # Every sequence is in exactly one of these three.
+        self.waiting = WaitingQueue(self.policy)
+        self.running: list[Request] = []  # in order of service
+        self.ending: list[Request] = []  # finished by the next commit; they hold no blocks
+        self._num_arrivals = self._num_starts = 0
+        self._draft: Draft | None = None  # behind the plan that awaits its commit or rollback
+
+    # -- who is here ---------------------------------------------------------------------------------------------------
+
+    def add_request(self, request: Request) -> None:
+        """Queue a sequence. One that asks for no token ends in the next step, whoever waits before it."""
+        self._num_arrivals += 1
+        request.arrival = self._num_arrivals
+        self.requests[request.key] = request
+        if request.num_tokens >= request.max_num_tokens:
+            self.ending.append(request)
+        else:
+            self.waiting.add(request)
+
+    def finish(self, request: Request, reason: FinishReason) -> None:
+        """End a sequence, in whatever state it is, and free its blocks at once."""
+        if request in self.ending:
+            self.ending.remove(request)
+        elif request.status is RequestStatus.RUNNING:
+            self.running.remove(request)
+        else:
+            self.waiting.remove(request)
+        self.kv.free(request)
+        request.status = FINISHED[reason]
+        del self.requests[request.key]
+
+    def fork(self, source: Request, index: int) -> Request:
+        """A branch with the tokens of `source`: it shares every block if a seat is free, else it waits and recomputes."""
+        branch = source.branch(index)
+        self.requests[branch.key] = branch
+        if source in self.ending:
+            self.ending.append(branch)
+        elif source.status is RequestStatus.RUNNING and self.num_seats_taken < self.config.max_num_seqs:
+            branch.num_computed_tokens = source.num_computed_tokens
+            self.kv.fork(source, branch)
+            self._run(branch)
+        else:
+            if source.status is not RequestStatus.WAITING:
+                branch.status = RequestStatus.PREEMPTED
+            self.waiting.add(branch)
+        return branch
+
+    @property
+    def num_seats_taken(self) -> int:
+        """Sequences that run, and branches that will be forked from them."""
+        return sum(request.num_seqs for request in self.running)
+
+    def _run(self, request: Request) -> None:
+        self._num_starts += 1
+        request.status = RequestStatus.RUNNING
+        request.rank = self.policy.rank(request, self._num_starts)
+        insort(self.running, request, key=lambda running: running.rank)
+
+    def _requeue(self, request: Request, status: RequestStatus) -> None:
+        """Take a running sequence's blocks away and let it wait for new ones."""
+        self.running.remove(request)
+        self.kv.free(request)
+        request.num_computed_tokens = 0
+        request.status = status
+        self.waiting.add(request)
+
+    # -- plan ----------------------------------------------------------------------------------------------------------
+
+    def schedule(self) -> StepPlan:
+        """Decide one step. RuntimeError while the last plan awaits its commit or rollback."""
+        if self._draft is not None:
+            raise RuntimeError("the last plan was neither committed nor rolled back: do one of them first")
+        draft = self._draft = Draft(self.config.max_num_batched_tokens)
+        try:
+            self._schedule_running(draft)
+            if not draft.preempted:  # nobody starts on blocks that somebody has just had to give up
+                self._schedule_waiting(draft)
+        except BaseException:
+            self._undo()
+            raise
+        return StepPlan(
+            chunks=tuple(draft.chunks),
+            cache_ops=tuple(draft.cache_ops),
+            preempted=tuple(request.key for request in draft.preempted),
+            finished=tuple(request.key for request in self.ending),
+        )
+
+    def _schedule_running(self, draft: Draft) -> None:
+        running, position = self.running, 0
+        while position < len(running) and draft.budget > 0:
+            request = running[position]
+            # Everybody behind is owed one token: a long prompt in front never holds up the decodes.
+            share = max(1, draft.budget - (len(running) - position - 1))
+            num_tokens = min(len(request.token_ids) - request.num_computed_tokens, share)
+            if self._make_room(request, num_tokens, position, draft):
+                draft.add_chunk(request, num_tokens)
+                position += 1
+
+    def _make_room(self, request: Request, num_tokens: int, position: int, draft: Draft) -> bool:
+        """Get blocks for the next tokens, if need be from those not served yet. False: it had to go itself."""
+        while True:
+            try:
+                draft.cache_ops += self.kv.append(request, num_tokens)
+                return True
+            except NoFreeBlocksError:
+                if len(self.running) == 1:  # it has the whole pool, and needs more
+                    self.running.remove(request)
+                    self._end(request)
+                    return False
+            victim = self.pick_victim(self.running[position:])
+            self._preempt(victim, draft)
+            if victim is request:
+                return False
+
+    def pick_victim(self, running: list[Request]) -> Request:
+        """Which of `running` (the sequences not served yet in this step, in order of service) gives up its blocks."""
+        return self.policy.pick_victim(running)
+
+    def _preempt(self, victim: Request, draft: Draft) -> None:
+        self.running.remove(victim)
+        draft.cache_ops += self.preemption.preempt(victim, self.kv)
+        draft.preempted.append(victim)
+        self.waiting.add(victim)
+        self.counters.num_preemptions += 1
+
+    def _end(self, request: Request) -> None:
+        self.kv.free(request)
+        request.num_computed_tokens = 0
+        request.status = RequestStatus.PREEMPTED
+        self.ending.append(request)
+
+    def _schedule_waiting(self, draft: Draft) -> None:
+        """Start sequences in the policy's order until one does not fit: nobody overtakes it."""
+        while self.waiting and draft.budget > 0:
+            request = self.waiting.first()
+            if self.admission.num_blocks(request.num_tokens) > self.config.num_blocks:  # outgrew the pool, then lost it
+                self.waiting.remove(request)
+                self._end(request)
+            elif not self._may_start(request) or not self._start(request, draft):
+                return
+
+    def _may_start(self, request: Request) -> bool:
+        if not self.running:
+            return True
+        return self.num_seats_taken + request.num_seqs <= self.config.max_num_seqs and self.admit(request)
+
+    def admit(self, request: Request) -> bool:
+        """Whether a waiting sequence may start beside the running ones. Not asked when nothing runs."""
+        budget = self._draft.budget if self._draft is not None else self.config.max_num_batched_tokens
+        return self.admission.fits(request, self.running, budget)
+
+    def _start(self, request: Request, draft: Draft) -> bool:
+        """Give a waiting sequence its first blocks and its first chunk. The cache is asked now: an older hit is stale."""
+        swapped = request.status is RequestStatus.SWAPPED
+        computed = request.num_computed_tokens if swapped else len(self.kv.match(request)) * self.config.block_size
+        remaining = request.num_tokens - computed
+        num_tokens = min(remaining, draft.budget)
+        if num_tokens < remaining <= self.config.max_num_batched_tokens and not self.config.enable_chunked_prefill:
+            return False  # one that can never be computed in one step has grown while it ran: it is cut all the same
+        try:
+            if swapped:
+                if self.admission.num_blocks(computed + num_tokens) > self.kv.num_free_blocks:
+                    return False
+                draft.cache_ops += self.kv.swap_in(request)
+                draft.cache_ops += self.kv.append(request, num_tokens)
+            else:
+                self.kv.allocate(request, computed + num_tokens)
+                request.num_computed_tokens = computed
+                draft.num_hit_tokens += computed
+        except NoFreeBlocksError:
+            return False
+        if request.status is RequestStatus.WAITING:
+            request.num_cached_tokens = computed
+        draft.started.append((request, request.status))
+        self.waiting.remove(request)
+        self._run(request)
+        draft.add_chunk(request, num_tokens)
+        return True
+
+    # -- commit, or roll back ------------------------------------------------------------------------------------------
+
+    def commit(self, plan: StepPlan, result: Mapping[tuple[str, int], SampledToken]) -> list[Request]:
+        """Make an executed plan true; returns the sequences that gained a token or ended.
+
+        `result` holds a token for every sequence that the plan computes to its end, and for the branches it waits to
+        fork. A sequence that was aborted in between is skipped: its late token belongs to nobody.
+        """
+        draft = self._take_draft()
+        changed: list[Request] = []
+        num_decodes = 0
+        for request_id, index, start, num_tokens in plan.chunks:
+            request = self.requests.get((request_id, index))
+            if request is None or request.status is not RequestStatus.RUNNING or request.num_computed_tokens != start:
+                continue
+            end = request.num_computed_tokens = start + num_tokens
+            num_decodes += num_tokens == 1 and start >= request.num_prompt_tokens
+            if end // self.kv.block_size > start // self.kv.block_size:
+                self.kv.publish(request)
+            if end == len(request.token_ids):
+                branches = [request, *self._fork_pending(request)] if request.num_pending_branches else [request]
+                for branch in branches:
+                    token_id, finish_reason = result[branch.key]
+                    branch.token_ids.append(token_id)
+                    if finish_reason is not None:
+                        self.finish(branch, finish_reason)
+                changed += branches
+        for key in plan.finished:
+            ended = self.requests.get(key)
+            if ended in self.ending:
+                self.finish(ended, "length" if ended.num_tokens >= ended.max_num_tokens else "capacity")
+                changed.append(ended)
+        self.counters.num_decode_tokens += num_decodes
+        self.counters.num_prefill_tokens += plan.num_tokens - num_decodes
+        self.counters.num_prefix_hit_tokens += draft.num_hit_tokens
+        self.counters.add_ops(plan.cache_ops)
+        return changed
+
+    def _fork_pending(self, request: Request) -> list[Request]:
+        num_branches, request.num_pending_branches = request.num_pending_branches, 0
+        return [self.fork(request, index) for index in range(1, num_branches + 1)]
+
+    def rollback(self, plan: StepPlan) -> None:
+        """Take back a plan whose execution failed: nothing counts as computed, and no block may hold a doubtful K/V.
+
+        Who started in this step waits again. Who was preempted stays so, as its blocks may be overwritten. The others
+        keep what they had, except where a copy or a swap may not have happened: those are computed again.
+        """
+        self._undo()
+
+    def _undo(self) -> None:
+        draft = self._take_draft()
+        for request, before in draft.started:
+            if request.status is RequestStatus.RUNNING:
+                self._requeue(request, before if before is RequestStatus.WAITING else RequestStatus.PREEMPTED)
+        copied = {op.dst for op in draft.cache_ops if op.kind == "copy"}
+        for request in list(self.running):
+            if copied and not copied.isdisjoint(request.block_table):
+                self._requeue(request, RequestStatus.PREEMPTED)
+            else:
+                self.kv.trim(request)
+        for request in draft.preempted:
+            if request.status is RequestStatus.SWAPPED:
+                self.kv.free(request)
+                request.num_computed_tokens = 0
+                request.status = RequestStatus.PREEMPTED
+
+    def _take_draft(self) -> Draft:
+        if self._draft is None:
+            raise RuntimeError("there is no plan to commit or roll back: call schedule() first")
+        draft, self._draft = self._draft, None
+        return draft
