@@ -14,15 +14,26 @@ _EXPORTS = {
     "KVCorruption": "mini_engine.backends.audit",
     "NumpyBackend": "mini_engine.backends.numpy_backend",
     "StepResult": "mini_engine.backends.base",
+    "TorchBackend": "mini_engine.backends.torch_backend",
 }
 
-__all__ = ["AuditBackend", "Backend", "BatchBuilder", "BatchInput", "KVCorruption", "NumpyBackend", "StepResult"]
+__all__ = [
+    "AuditBackend",
+    "Backend",
+    "BatchBuilder",
+    "BatchInput",
+    "KVCorruption",
+    "NumpyBackend",
+    "StepResult",
+    "TorchBackend",
+]
 
 if TYPE_CHECKING:
     from mini_engine.backends.audit import AuditBackend, KVCorruption
     from mini_engine.backends.base import Backend, BatchInput, StepResult
     from mini_engine.backends.batch import BatchBuilder
     from mini_engine.backends.numpy_backend import NumpyBackend
+    from mini_engine.backends.torch_backend import TorchBackend
 
 
 def __getattr__(name: str) -> object:
