@@ -51,8 +51,8 @@ def hf_name(name: str) -> str:
 class CheckedReader(GGUFReader):
     """The package's reader, with an error that names the tensor where the file ends too early, and twice as fast."""
 
-    @property
-    def data(self) -> np.ndarray:  # type: ignore[override]
+    @property  # type: ignore[override]
+    def data(self) -> np.ndarray:
         return self._bytes
 
     @data.setter
