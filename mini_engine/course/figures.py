@@ -46,8 +46,10 @@ def style() -> AbstractContextManager[None]:
 def new_figure(width: float = 6.4, height: float = 3.2) -> Figure:
     """An empty figure, in inches, that no pyplot state knows about: nothing prints itself."""
     from matplotlib.figure import Figure
+    from matplotlib.gridspec import SubplotParams
 
-    return Figure(figsize=(width, height), dpi=DPI)
+    margins = SubplotParams(left=0.11, right=0.97, bottom=0.18, top=0.89)
+    return Figure(figsize=(width, height), dpi=DPI, subplotpars=margins)
 
 
 def png(figure: Figure, colours: int = 64) -> bytes:

@@ -61,6 +61,7 @@ def _control(name: str, given: Any) -> W.Widget:
     """The widget for one control, as described in `panel`."""
     look = {
         "description": name.replace("_", " "),
+        "tooltip": name.replace("_", " "),
         "style": {"description_width": "9em"},
         "layout": W.Layout(width="32em"),
     }

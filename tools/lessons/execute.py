@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import nbclient
@@ -10,6 +11,7 @@ from nbclient.exceptions import CellExecutionError
 from nbformat import NotebookNode
 
 CELL_SECONDS = 120
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class ExecutionError(RuntimeError):
@@ -40,7 +42,7 @@ def execute(notebook: NotebookNode, root: Path, folder: str, strict: bool) -> No
     try:
         client.execute(env=kernel_environment(strict))
     except CellExecutionError as error:
-        raise ExecutionError(str(error)) from None
+        raise ExecutionError(f"{folder}: {COLOUR.sub('', str(error))}") from None
     except nbclient.exceptions.CellTimeoutError as error:
-        raise ExecutionError(f"a cell ran past {CELL_SECONDS} seconds: {error}") from None
+        raise ExecutionError(f"{folder}: a cell ran past {CELL_SECONDS} seconds: {error}") from None
     return notebook
