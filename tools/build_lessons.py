@@ -42,13 +42,13 @@ def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
         return 2
     left_over = [] if args.lessons else build.stale(root)
     if args.check:
-        reports = build.compare(root, built) + [f"{path}: has no source" for path in left_over]
+        reports = build.compare(root, built) + [f"{name}: has no source" for name in left_over]
         print("\n\n".join(reports) or f"{len(built)} notebooks are as their sources say")
         return 1 if reports else 0
-    for path in left_over:
-        (root / path).unlink()
-    for path in [*build.write(root, built), *left_over]:
-        print(path)
+    for name in left_over:
+        (root / name).unlink()
+    for name in [*build.write(root, built), *left_over]:
+        print(name)
     return 0
 
 

@@ -25,7 +25,7 @@ def style() -> AbstractContextManager[None]:
     import matplotlib
     from cycler import cycler
 
-    settings: dict[str, Any] = {
+    settings: Any = {
         "axes.prop_cycle": cycler(color=COLOURS),
         "axes.grid": True,
         "axes.axisbelow": True,

@@ -1,0 +1,1 @@
+"""For maintainers: what builds the lessons and trains the small model."""
