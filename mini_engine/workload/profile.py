@@ -1,0 +1,114 @@
+"""A trace's published statistics, from which a synthetic one of any length can be made without the original."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..metrics import percentile
+from .prefix_reuse import prefix_reuse
+from .summary import summarize
+from .trace import Trace
+
+KNOTS = (0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 100)
+"""Percentiles that a profile keeps of each length."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Rate, burstiness, mean and quantiles (at `KNOTS`) of both lengths, and the bound of prefix reuse where the trace has hash ids."""
+
+    name: str
+    attribution: str
+    rate: float
+    gap_cv: float
+    prompt_mean: float
+    output_mean: float
+    prompt_quantiles: tuple[float, ...]
+    output_quantiles: tuple[float, ...]
+    block_tokens: int | None = None
+    reuse_bound: float | None = None
+    common_blocks: int = 0
+    """Leading blocks that all requests share, such as a system prompt."""
+    reuse_distance: float = 1.0
+    """How many requests ago the continued one was, in the median."""
+
+    def __post_init__(self) -> None:
+        for name in ("prompt_quantiles", "output_quantiles"):
+            values = tuple(getattr(self, name))
+            if len(values) != len(KNOTS) or list(values) != sorted(values) or values[0] < 1:
+                raise ValueError(
+                    f"{name} must be {len(KNOTS)} rising numbers of at least 1, one for each of the percentiles {KNOTS}"
+                )
+            object.__setattr__(self, name, values)
+        if not self.rate > 0 or not self.gap_cv >= 0:
+            raise ValueError(f"rate={self.rate} must be above 0 and gap_cv={self.gap_cv} at least 0")
+        if self.reuse_bound is not None and not 0 <= self.reuse_bound < 1:
+            raise ValueError(f"reuse_bound={self.reuse_bound} must be at least 0 and below 1")
+
+
+def profile(trace: Trace, name: str = "", attribution: str = "") -> Profile:
+    """Measure the profile of a trace. ValueError when all of it arrives at once."""
+    summary = summarize(trace)
+    if summary.rate is None:
+        raise ValueError(f"all requests of {trace.name!r} arrive at once: there is no rate to keep")
+    return Profile(
+        name=name or trace.name,
+        attribution=attribution,
+        rate=round(summary.rate, 4),
+        gap_cv=round(summary.gap_cv or 0, 4),
+        prompt_mean=round(summary.prompt.mean, 1),
+        output_mean=round(summary.output.mean, 1),
+        prompt_quantiles=_quantiles([request.num_prompt_tokens for request in trace]),
+        output_quantiles=_quantiles([request.num_output_tokens for request in trace]),
+        block_tokens=trace.block_tokens,
+        reuse_bound=round(float(prefix_reuse(trace).by_tokens), 4) if trace.block_tokens else None,
+        common_blocks=_common_blocks(trace),
+        reuse_distance=_reuse_distance(trace) if trace.block_tokens else 1.0,
+    )
+
+
+def _quantiles(tokens: list[int]) -> tuple[float, ...]:
+    return tuple(round(percentile(tokens, q), 1) for q in KNOTS)
+
+
+def _common_blocks(trace: Trace) -> int:
+    first = trace.requests[0].hash_ids
+    shared = 0
+    while shared < len(first) and all(r.hash_ids[shared : shared + 1] == first[shared : shared + 1] for r in trace):
+        shared += 1
+    return shared
+
+
+def _reuse_distance(trace: Trace) -> float:
+    """The median number of requests back to the last one that held a request's deepest cached block, common blocks aside."""
+    common = _common_blocks(trace)
+    last: dict[int, int] = {}
+    distances = []
+    for i, request in enumerate(trace):
+        run = next((k for k, block in enumerate(request.hash_ids) if block not in last), len(request.hash_ids))
+        if run > common:
+            distances.append(i - last[request.hash_ids[run - 1]])
+        last |= dict.fromkeys(request.hash_ids, i)
+    return percentile(distances, 50) if distances else 1.0
+
+
+def profiles() -> dict[str, Profile]:
+    """The profiles that come with the project, measured on public traces."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "_data", package.parent / "data"):
+        path = folder / "traces" / "profiles.json"
+        if path.is_file():
+            return {p.name: p for p in map(from_json, json.loads(path.read_text(encoding="utf-8")))}
+    raise FileNotFoundError("traces/profiles.json is missing from the package's data: install the package again")
+
+
+def from_json(fields: Mapping[str, Any]) -> Profile:
+    return Profile(**fields)
+
+
+def to_json(profile: Profile) -> dict[str, Any]:
+    return asdict(profile)

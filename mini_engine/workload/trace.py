@@ -1,0 +1,68 @@
+"""A request trace: when requests arrive, how long they are, and which prefixes they share."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+from ..arguments import ceil_div, count
+
+
+class TraceError(ValueError):
+    """A trace file that cannot be read: names the file, the line, what was found and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRequest:
+    """One request. `hash_ids` names its prompt's blocks: two requests that start with the same ids start with the same tokens."""
+
+    arrival: float
+    """Seconds after the trace began."""
+    num_prompt_tokens: int
+    num_output_tokens: int
+    hash_ids: tuple[int, ...] = ()
+
+    def prompt_token_ids(self, block_tokens: int, vocab_size: int) -> list[int]:
+        """Made-up token ids of the right length, equal exactly where hash ids are equal: enough for a cache to work on."""
+        count("vocab_size", vocab_size, minimum=2)
+        ids = self.hash_ids or tuple(range(-1, -1 - ceil_div(self.num_prompt_tokens, block_tokens), -1))
+        tokens = [_mix(block, offset) % vocab_size for block in ids for offset in range(block_tokens)]
+        return tokens[: self.num_prompt_tokens]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """Requests in order of arrival. `block_tokens` is how many tokens one hash id stands for; None when there are no hash ids."""
+
+    name: str
+    requests: tuple[TraceRequest, ...] = field(repr=False)
+    block_tokens: int | None = None
+    synthetic: bool = False
+    """Made by a generator, not observed."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "requests", tuple(self.requests))
+        if not self.requests:
+            raise ValueError(f"the trace {self.name!r} has no requests")
+        arrivals = [request.arrival for request in self.requests]
+        late = next((i for i, (a, b) in enumerate(itertools.pairwise(arrivals)) if b < a), None)
+        if late is not None:
+            raise ValueError(f"the trace {self.name!r}: request {late + 1} arrives before request {late}")
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def __iter__(self):
+        return iter(self.requests)
+
+    def head(self, num_requests: int) -> Trace:
+        """The first requests of the trace."""
+        return Trace(self.name, self.requests[: count("num_requests", num_requests)], self.block_tokens, self.synthetic)
+
+
+def _mix(block: int, offset: int) -> int:
+    """A fixed scramble of two integers into 31 bits."""
+    value = (block * 0x9E3779B1 + offset * 0x85EBCA77 + 0x165667B1) & 0xFFFFFFFF
+    value ^= value >> 15
+    value = value * 0x2C1B3C6D & 0xFFFFFFFF
+    return (value ^ value >> 13) & 0x7FFFFFFF
