@@ -11,26 +11,36 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "CompletionOutput": "mini_engine.outputs",
     "EngineConfig": "mini_engine.config",
+    "GPUSpec": "mini_engine.catalog",
     "LLM": "mini_engine.llm",
     "LLMEngine": "mini_engine.engine",
     "ModelSpec": "mini_engine.catalog",
     "RequestOutput": "mini_engine.outputs",
     "SamplingParams": "mini_engine.sampling",
+    "get_gpu": "mini_engine.catalog",
+    "get_model": "mini_engine.catalog",
+    "list_gpus": "mini_engine.catalog",
+    "list_models": "mini_engine.catalog",
 }
 
 __all__ = [
     "LLM",
     "CompletionOutput",
     "EngineConfig",
+    "GPUSpec",
     "LLMEngine",
     "ModelSpec",
     "RequestOutput",
     "SamplingParams",
     "__version__",
+    "get_gpu",
+    "get_model",
+    "list_gpus",
+    "list_models",
 ]
 
 if TYPE_CHECKING:
-    from mini_engine.catalog import ModelSpec
+    from mini_engine.catalog import GPUSpec, ModelSpec, get_gpu, get_model, list_gpus, list_models
     from mini_engine.config import EngineConfig
     from mini_engine.engine import LLMEngine
     from mini_engine.llm import LLM

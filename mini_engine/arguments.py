@@ -93,10 +93,9 @@ def _exact(value: Any) -> Fraction:
 def _within(name: str, value: N, minimum: int, limit: int) -> N:
     if value < minimum:
         raise ValueError(f"{name}={_short(value)} must be at least {minimum}")
-    if value > limit:
-        raise ValueError(
-            f"{name}={_short(value)} is more than {limit if limit < 10**9 else f'10**{len(str(limit)) - 1}'}"
-        )
+    if limit < value:
+        most = str(limit) if limit < 10**9 else f"10**{len(str(limit)) - 1}"
+        raise ValueError(f"{name}={_short(value)} must be at most {most}")
     return value
 
 

@@ -125,6 +125,16 @@ class ModelSpec:
         return self.kv_lora_rank is not None
 
     @property
+    def latent_dim(self) -> int:
+        """Elements that MLA caches per token and layer: the latent vector and the rotary key. 0 for other models."""
+        return (self.kv_lora_rank or 0) + (self.qk_rope_head_dim or 0)
+
+    @property
+    def expanded_dim(self) -> int:
+        """Elements of MLA's key and value per token, layer and head once decompressed. 0 for other models."""
+        return (self.qk_nope_head_dim or 0) + (self.qk_rope_head_dim or 0) + (self.v_head_dim or 0)
+
+    @property
     def num_attention_layers(self) -> int:
         """Layers that keep a KV cache."""
         return len(self.layer_windows)

@@ -20,7 +20,7 @@ def kv_elems_per_token(cfg: ModelSpec) -> int:
     A key and a value per KV head and layer; with latent attention (MLA) one latent vector and one rotary key per layer. Formula F1.
     """
     if cfg.is_mla:
-        return cfg.num_attention_layers * (cfg.kv_lora_rank + cfg.qk_rope_head_dim)
+        return cfg.num_attention_layers * cfg.latent_dim
     return sum(2 * heads * head_dim for heads, head_dim in cfg.kv_shapes)
 
 
@@ -30,10 +30,9 @@ def _(elems: int, cfg: ModelSpec) -> Iterator[str]:
     if cfg.is_mla:
         yield "layers × (kv_lora_rank + qk_rope_head_dim)"
         yield f"= {layers} × ({cfg.kv_lora_rank} + {cfg.qk_rope_head_dim}) = {elems:,} elements"
-        expanded = cfg.qk_nope_head_dim + cfg.qk_rope_head_dim + cfg.v_head_dim
         yield (
             f"assumes that the engine caches the latent; one that caches expanded keys and values holds "
-            f"{layers} × {cfg.num_attention_heads} × {expanded} = {kv_elems_expanded(cfg):,}"
+            f"{layers} × {cfg.num_attention_heads} × {cfg.expanded_dim} = {kv_elems_expanded(cfg):,}"
         )
     elif cfg.layer_kv_shapes:
         runs = [(len(list(run)), shape) for shape, run in groupby(sorted(cfg.kv_shapes))]
@@ -94,11 +93,7 @@ def kv_elems_expanded(cfg: ModelSpec) -> int:
     """
     if not cfg.is_mla:
         return kv_elems_per_token(cfg)
-    return (
-        cfg.num_attention_layers
-        * cfg.num_attention_heads
-        * (cfg.qk_nope_head_dim + cfg.qk_rope_head_dim + cfg.v_head_dim)
-    )
+    return cfg.num_attention_layers * cfg.num_attention_heads * cfg.expanded_dim
 
 
 @kv_elems_expanded.working

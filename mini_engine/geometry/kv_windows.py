@@ -49,7 +49,7 @@ def _(size: int, cfg: ModelSpec, windows: Sequence[int | None], S: int, kv_dtype
 
 def _elems_by_layer(cfg: ModelSpec) -> list[int]:
     if cfg.is_mla:
-        return [cfg.kv_lora_rank + cfg.qk_rope_head_dim] * cfg.num_attention_layers
+        return [cfg.latent_dim] * cfg.num_attention_layers
     return [2 * heads * head_dim for heads, head_dim in cfg.kv_shapes]
 
 

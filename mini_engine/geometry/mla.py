@@ -40,11 +40,11 @@ def _bits(baseline: str) -> tuple[tuple[int, str], tuple[int, str]]:
     """(bits per token, how they come about) of the latent cache and of the baseline."""
     choice("baseline", baseline, tuple(BASELINES))
     v2, dense = get_model("deepseek-v2"), get_model("deepseek-67b")
-    layers, latent = v2.num_hidden_layers, v2.kv_lora_rank + v2.qk_rope_head_dim
+    layers, latent = v2.num_hidden_layers, v2.latent_dim
     bits = 6 if baseline == "deepseek-67b-6bit" else 16
     mla = (layers * latent * bits, f"{layers} layers × {latent} elements × {bits} bits")
     if baseline == "mha":
-        heads, dim = v2.num_attention_heads, v2.v_head_dim
+        heads, dim = v2.num_attention_heads, 128
         return mla, (layers * 2 * heads * dim * 16, f"{layers} layers × 2 × {heads} heads × {dim} × 16 bits")
     per_layer = 2 * dense.num_key_value_heads * dense.head_dim
     return mla, (

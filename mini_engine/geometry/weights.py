@@ -69,12 +69,12 @@ def _attention(cfg: ModelSpec) -> int:
     h, heads = cfg.hidden_size, cfg.num_attention_heads
     if not cfg.is_mla:
         return sum(2 * h * heads * dim + 2 * h * kv_heads * dim for kv_heads, dim in cfg.kv_shapes)
-    nope, rope, value, rank = cfg.qk_nope_head_dim, cfg.qk_rope_head_dim, cfg.v_head_dim, cfg.kv_lora_rank
+    rank, value = cfg.kv_lora_rank or 0, cfg.v_head_dim or 0
     query_in = cfg.q_lora_rank or h
-    query = query_in * heads * (nope + rope) + (
+    query = query_in * heads * cfg.head_dim + (
         h * query_in + query_in if cfg.q_lora_rank else 0
     )  # a low-rank q has a norm between
-    latent = h * (rank + rope) + rank + rank * heads * (nope + value)  # down, norm, up
+    latent = h * cfg.latent_dim + rank + rank * heads * ((cfg.qk_nope_head_dim or 0) + value)  # down, norm, up
     return cfg.num_hidden_layers * (query + latent + heads * value * h)
 
 

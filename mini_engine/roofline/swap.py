@@ -98,16 +98,14 @@ def _(rate: Fraction, kv_per_token: Real, flops: Real, mfu: Real, n_params: Real
 def block_copy_bytes(cfg: ModelSpec, block: int, kv_dtype: str = "bf16") -> int:
     """Bytes of one contiguous piece of a block: the keys (or the values, or the latent) of one layer. A swap copies many of these."""
     per_element = dtype_bytes("kv_dtype", kv_dtype)
-    elems = cfg.kv_lora_rank + cfg.qk_rope_head_dim if cfg.is_mla else cfg.num_key_value_heads * cfg.head_dim
+    elems = cfg.latent_dim if cfg.is_mla else cfg.num_key_value_heads * cfg.head_dim
     return count("block", block) * elems * per_element
 
 
 @block_copy_bytes.working
 def _(size: int, cfg: ModelSpec, block: int, kv_dtype: str) -> Iterator[str]:
     per_element = dtype_bytes("kv_dtype", kv_dtype)
-    shape = (
-        f"{cfg.kv_lora_rank + cfg.qk_rope_head_dim}" if cfg.is_mla else f"{cfg.num_key_value_heads} × {cfg.head_dim}"
-    )
+    shape = f"{cfg.latent_dim}" if cfg.is_mla else f"{cfg.num_key_value_heads} × {cfg.head_dim}"
     yield f"tokens per block × elements of one layer's K × bytes = {block} × {shape} × {per_element} = {format_bytes(size)}"
 
 

@@ -52,7 +52,7 @@ def _row(where: str, row: list[str]) -> tuple[datetime, int, int]:
         time = datetime.fromisoformat(row[0].strip()[:26])  # the files have seven fractional digits, Python reads six
     except ValueError:
         raise TraceError(f"{where}: TIMESTAMP {row[0]!r} is not like 2023-11-16 18:15:46.6805900") from None
-    return time, *(_tokens(where, name, cell) for name, cell in zip(COLUMNS[1:], row[1:]))
+    return time, _tokens(where, COLUMNS[1], row[1]), _tokens(where, COLUMNS[2], row[2])
 
 
 def _tokens(where: str, name: str, cell: str) -> int:

@@ -28,7 +28,7 @@ def synthesize(profile: Profile, num_requests: int, seed: int = 0) -> Trace:
     trace = Trace(f"synthetic_{profile.name}", tuple(requests), synthetic=True)
     if profile.reuse_bound is None or profile.block_tokens is None:
         return trace
-    return _with_prefixes(random, trace, profile)
+    return _with_prefixes(random, trace, profile, profile.block_tokens, profile.reuse_bound)
 
 
 def _lengths(random: Random, quantiles: Sequence[float], mean: float, n: int) -> list[int]:
@@ -76,27 +76,28 @@ def _bent_variation(gaps: Sequence[float], power: float) -> float:
     return variation([(gap / largest) ** power for gap in gaps])
 
 
-def _with_prefixes(random: Random, trace: Trace, profile: Profile) -> Trace:
+def _with_prefixes(random: Random, trace: Trace, profile: Profile, block: int, bound: float) -> Trace:
     """Add hash ids: some requests continue an earlier one. How many is searched for until the reuse bound comes out."""
     draws = [(random.random(), [random.random() for _ in range(CANDIDATES)]) for _ in trace]
     low, high = 0.0, 1.0
-    best = None
+    trees = []
     for _ in range(16):
         following = (low + high) / 2
-        tree = _prefix_tree(trace, profile, draws, following)
+        tree = _prefix_tree(trace, profile, block, draws, following)
         reuse = float(prefix_reuse(tree).by_tokens)
-        if best is None or abs(reuse - profile.reuse_bound) < best[0]:
-            best = (abs(reuse - profile.reuse_bound), tree)
-        low, high = (following, high) if reuse < profile.reuse_bound else (low, following)
-    return best[1]
+        trees.append((abs(reuse - bound), tree))
+        low, high = (following, high) if reuse < bound else (low, following)
+    return min(trees, key=lambda pair: pair[0])[1]
 
 
 CANDIDATES = 4
 """Earlier requests that a follower looks at; it continues the one it shares most with."""
 
 
-def _prefix_tree(trace: Trace, profile: Profile, draws: Sequence[tuple[float, list[float]]], following: float) -> Trace:
-    block, common = profile.block_tokens, tuple(range(profile.common_blocks))
+def _prefix_tree(
+    trace: Trace, profile: Profile, block: int, draws: Sequence[tuple[float, list[float]]], following: float
+) -> Trace:
+    common = tuple(range(profile.common_blocks))
     next_id = len(common)
     requests: list[TraceRequest] = []
     for (choice, recency), request in zip(draws, trace):

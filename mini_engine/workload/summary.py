@@ -79,5 +79,5 @@ def variation(values: Sequence[float]) -> float:
 
 
 def _lengths(tokens: list[int]) -> Lengths:
-    quantiles = (percentile(tokens, q) for q in (50, 90, 99))
-    return Lengths(sum(tokens) / len(tokens), *quantiles, max(tokens))
+    p50, p90, p99 = (percentile(tokens, q) for q in (50, 90, 99))
+    return Lengths(sum(tokens) / len(tokens), p50, p90, p99, max(tokens))
