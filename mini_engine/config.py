@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mini_engine.arguments import choice, count, number
+from mini_engine.arguments import choice, count
 
 CHOICES = {
     "prefix_index": ("hash", "radix"),
@@ -60,8 +60,9 @@ class EngineConfig:
             raise ValueError(
                 "num_swap_blocks=0 must be at least 1 with preemption='swap', or there is nowhere to swap to"
             )
-        if not number("watermark", self.watermark) < 1:
-            raise ValueError(f"watermark={self.watermark!r} must be at least 0 and below 1")
+        is_number = isinstance(self.watermark, int | float) and not isinstance(self.watermark, bool)
+        if not (is_number and 0 <= self.watermark < 1):
+            raise ValueError(f"watermark={self.watermark!r} must be a number of at least 0 and below 1")
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)  # a NumPy integer becomes a plain one

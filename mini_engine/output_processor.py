@@ -132,5 +132,5 @@ class OutputProcessor:
         for request in requests:
             for index in (request.index, *range(1, request.num_pending_branches + 1)):
                 branch = self.branch((request.request_id, index))
-                if len(branch.completion.token_ids) != request.num_output_tokens:
+                if branch.checker.num_tokens != request.num_output_tokens:
                     branch.rewind(request.token_ids[request.num_prompt_tokens :])

@@ -28,7 +28,9 @@ class CheckedScheduler(Scheduler):
         return plan
 
 
-def make_engine(num_blocks: int, block_size: int = 4, *, backend: AuditBackend | None = None, **options: Any) -> LLMEngine:
+def make_engine(
+    num_blocks: int, block_size: int = 4, *, backend: AuditBackend | None = None, **options: Any
+) -> LLMEngine:
     config = EngineConfig(num_blocks=num_blocks, block_size=block_size, **options)
     return LLMEngine(config, backend or AuditBackend(64), scheduler=CheckedScheduler)
 

@@ -1,0 +1,228 @@
+"""The plan of a step: budget, seats, chunks, and what commit and rollback make of it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from mini_engine.scheduling import Chunk, Request, RequestStatus, SampledToken, Scheduler, StepPlan
+from tests.scheduling.helpers import add, make_scheduler, names, planned, step
+
+
+def test_prefill_chunks_and_decodes_share_one_budget():
+    scheduler = make_scheduler(64, max_num_batched_tokens=10)
+    add(scheduler, "a", 3)
+    add(scheduler, "b", 12)
+    assert planned(step(scheduler)) == {"a": 3, "b": 7}
+    assert planned(step(scheduler)) == {"a": 1, "b": 5}
+    add(scheduler, "c", 20)
+    assert planned(step(scheduler)) == {"a": 1, "b": 1, "c": 8}
+
+
+@pytest.mark.parametrize("budget", [1, 2, 3, 5])
+def test_a_prompt_is_cut_into_chunks_of_the_budget(budget):
+    scheduler = make_scheduler(64, max_num_batched_tokens=budget)
+    add(scheduler, "a", 5, max_tokens=1)
+    chunks = []
+    while scheduler.requests:
+        chunks += step(scheduler).chunks
+    starts = list(range(0, 5, budget))
+    assert chunks == [Chunk("a", 0, start, min(budget, 5 - start)) for start in starts]
+
+
+def test_no_sequence_starts_unless_every_running_one_can_decode():
+    scheduler = make_scheduler(64, max_num_batched_tokens=3)
+    for name in "abcd":
+        add(scheduler, name, 1, max_tokens=20)
+    for _ in range(4):
+        plan = step(scheduler)
+    assert planned(plan) == {"a": 1, "b": 1, "c": 1}
+    assert names(scheduler.waiting) == ["d"]
+
+
+def test_without_chunked_prefill_a_prompt_waits_for_a_whole_budget():
+    scheduler = make_scheduler(64, max_num_batched_tokens=8, enable_chunked_prefill=False)
+    add(scheduler, "a", 4)
+    add(scheduler, "b", 8, max_tokens=1)
+    assert planned(step(scheduler)) == {"a": 4}
+    for _ in range(7):
+        assert planned(step(scheduler)) == {"a": 1}
+    assert planned(step(scheduler)) == {"b": 8}
+
+
+def test_seats_are_counted_in_branches():
+    scheduler = make_scheduler(64, max_num_seqs=4)
+    add(scheduler, "a", 3, n=3)
+    add(scheduler, "b", 3, n=2)  # would be five
+    add(scheduler, "c", 3)
+    assert planned(step(scheduler)) == {"a": 3}
+    assert [request.key for request in scheduler.running] == [("a", 0), ("a", 1), ("a", 2)]
+    assert [chunk[:2] for chunk in step(scheduler).chunks] == [("a", 0), ("a", 1), ("a", 2)]
+    assert names(scheduler.waiting) == ["b", "c"]
+
+
+def test_branches_share_the_prompt_and_copy_its_tail_on_the_first_write():
+    scheduler = make_scheduler(64)
+    add(scheduler, "a", 6, n=3)
+    step(scheduler)
+    tables = [request.block_table for request in scheduler.running]
+    assert tables[0] == tables[1] == tables[2]
+    plan = step(scheduler)
+    assert [op.kind for op in plan.cache_ops] == ["copy", "copy"]  # the last to write owns the block alone
+    assert len({table[0] for table in tables}) == 1
+    assert len({table[1] for table in tables}) == 3
+
+
+def test_a_plan_cannot_be_changed():
+    plan = StepPlan()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan.chunks = (Chunk("a", 0, 0, 1),)
+    with pytest.raises(AttributeError):
+        Chunk("a", 0, 0, 1).start = 5
+    assert hash(plan) == hash(StepPlan())
+
+
+def test_only_commit_advances_anything():
+    scheduler = make_scheduler(8)
+    request = add(scheduler, "a", 9)
+    plan = scheduler.schedule()
+    assert (request.num_computed_tokens, request.num_tokens, scheduler.kv.num_cached_blocks) == (0, 9, 0)
+    scheduler.commit(plan, {("a", 0): SampledToken(5)})
+    assert (request.num_computed_tokens, request.num_tokens, scheduler.kv.num_cached_blocks) == (9, 10, 2)
+
+
+def test_one_plan_at_a_time():
+    scheduler = make_scheduler(8)
+    add(scheduler, "a", 3)
+    plan = scheduler.schedule()
+    with pytest.raises(RuntimeError, match="neither committed nor rolled back"):
+        scheduler.schedule()
+    scheduler.rollback(plan)
+    with pytest.raises(RuntimeError, match="no plan"):
+        scheduler.rollback(plan)
+    assert planned(step(scheduler)) == {"a": 3}
+
+
+def test_a_rolled_back_start_waits_again_as_if_nothing_had_been():
+    scheduler = make_scheduler(8, max_num_batched_tokens=4)
+    first, second = add(scheduler, "a", 6), add(scheduler, "b", 2)
+    plan = scheduler.schedule()
+    scheduler.rollback(plan)
+    assert scheduler.kv.num_free_blocks == 8
+    assert [request.status for request in (first, second)] == [RequestStatus.WAITING] * 2
+    assert scheduler.schedule() == plan
+
+
+def test_a_rolled_back_decode_keeps_its_computed_tokens_and_no_block_beyond():
+    scheduler = make_scheduler(8)
+    request = add(scheduler, "a", 8)
+    step(scheduler)
+    assert scheduler.kv.num_free_blocks == 6
+    plan = scheduler.schedule()  # the ninth token takes a third block
+    assert scheduler.kv.num_free_blocks == 5
+    scheduler.rollback(plan)
+    assert (request.status, request.num_computed_tokens) == (RequestStatus.RUNNING, 8)
+    assert scheduler.kv.num_free_blocks == 6
+
+
+def test_a_rolled_back_copy_is_not_trusted():
+    scheduler = make_scheduler(16)
+    add(scheduler, "a", 6, n=2)
+    step(scheduler)
+    plan = scheduler.schedule()
+    assert [op.kind for op in plan.cache_ops] == ["copy"]
+    scheduler.rollback(plan)
+    assert [request.status for request in scheduler.requests.values()].count(RequestStatus.PREEMPTED) == 1
+    assert scheduler.counters.num_preemptions == 0
+    assert scheduler.counters.num_copied_blocks == 0
+
+
+def test_a_rolled_back_swap_is_recomputed():
+    scheduler = make_scheduler(4, preemption="swap", num_swap_blocks=4)
+    add(scheduler, "a", 8)
+    victim = add(scheduler, "b", 8)
+    step(scheduler)
+    plan = scheduler.schedule()
+    assert plan.preempted == (("b", 0),)
+    assert victim.status is RequestStatus.SWAPPED
+    scheduler.rollback(plan)
+    assert (victim.status, victim.num_computed_tokens) == (RequestStatus.PREEMPTED, 0)
+    assert scheduler.kv.num_free_swap_blocks == 4
+
+
+def test_an_error_while_planning_leaves_the_scheduler_usable():
+    class Broken(Scheduler):
+        def pick_victim(self, running):
+            raise KeyError("oops")
+
+    scheduler = make_scheduler(4, cls=Broken)
+    add(scheduler, "a", 8)
+    add(scheduler, "b", 8)
+    step(scheduler)
+    with pytest.raises(KeyError):
+        scheduler.schedule()
+    Broken.pick_victim = Scheduler.pick_victim
+    while scheduler.requests:
+        step(scheduler)
+    assert scheduler.kv.num_free_blocks == 4
+
+
+def test_a_fork_shares_every_block_while_there_is_a_seat():
+    scheduler = make_scheduler(8, max_num_seqs=2)
+    request = add(scheduler, "a", 6)
+    step(scheduler)
+    branch = scheduler.fork(request, 1)
+    assert branch.block_table == request.block_table
+    assert branch.token_ids == request.token_ids
+    assert branch.token_ids is not request.token_ids
+    late = scheduler.fork(request, 2)
+    assert (late.status, late.block_table) == (RequestStatus.PREEMPTED, [])
+
+
+def test_a_resumed_sequence_longer_than_the_budget_is_cut_even_without_chunked_prefill():
+    scheduler = make_scheduler(8, max_num_batched_tokens=4, enable_chunked_prefill=False, enable_prefix_caching=False)
+    request = add(scheduler, "a", 4, max_tokens=12)
+    for _ in range(4):
+        step(scheduler)
+    scheduler._requeue(request, RequestStatus.PREEMPTED)
+    assert planned(step(scheduler)) == {"a": 4}
+    assert planned(step(scheduler)) == {"a": 4}
+
+
+def test_work_per_step_does_not_touch_the_context():
+    """A decode reads the end of token_ids and block_table, however long they are: nothing is sliced, copied or walked."""
+
+    class Watched(list):
+        touched = 0
+
+        def __getitem__(self, key):
+            Watched.touched += len(range(*key.indices(len(self)))) if isinstance(key, slice) else 1
+            return super().__getitem__(key)
+
+        def __iter__(self):
+            Watched.touched += len(self)
+            return super().__iter__()
+
+        def copy(self):
+            raise AssertionError("copied")
+
+    touched = {}
+    for length in (100, 10_000):
+        scheduler = make_scheduler(length // 4 + 8, max_num_batched_tokens=length)
+        request = Request("a", list(range(length)), 40)
+        request.token_ids = Watched(request.token_ids)
+        request.block_table = Watched()
+        scheduler.add_request(request)
+        step(scheduler)
+        Watched.touched = 0
+        for _ in range(16):
+            plan = scheduler.schedule()
+            scheduler.commit(plan, {("a", 0): SampledToken(1)})
+        touched[length] = Watched.touched
+    assert touched[100] == touched[10_000] > 0
+
+
+def test_a_request_is_printed_with_what_matters():
+    request = Request("a", [1, 2, 3], 4)
+    assert repr(request) == "Request('a', branch 0, waiting, 0 of 3 tokens computed, blocks [])"
