@@ -19,11 +19,6 @@ def rejection(exercise: Exercise, mutant: Mutant) -> Outcome | None:
     return next((o for o in outcomes if o.status == "no" and o.property == mutant.caught_by), None)
 
 
-def survivors(exercise: Exercise) -> list[Mutant]:
-    """The mutants that the properties they name let through; [] is what every exercise must have."""
-    return [mutant for mutant in exercise.mutants if rejection(exercise, mutant) is None]
-
-
 def main() -> int:
     """Print one line a mutant with the first line of its failing case; exit status 1 if any survives."""
     alive = 0

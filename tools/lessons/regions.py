@@ -27,7 +27,7 @@ def clear_hidden_tests(code: str, is_test: bool) -> str:
     cut, found = _cut(code, "HIDDEN TESTS", None)
     if found and not is_test:
         raise RegionError('hidden tests need a cell with test="..."')
-    return cut.rstrip("\n") if found else cut
+    return cut
 
 
 def _cut(code: str, name: str, stub: str | None) -> tuple[str, bool]:

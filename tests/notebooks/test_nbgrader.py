@@ -1,0 +1,83 @@
+"""Our cuts are nbgrader's: its own preprocessors make the lesson from the solution. Runs where nbgrader is installed (extra `teach`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from tools.lessons.build import sources
+from tools.lessons.notebook import METADATA, make_notebook
+from tools.lessons.regions import STUB, RegionError, clear_hidden_tests, clear_solutions
+from tools.lessons.source import read_lesson, stamped
+
+preprocessors = pytest.importorskip("nbgrader.preprocessors")
+nbgraderformat = pytest.importorskip("nbgrader.nbgraderformat")
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = {path.stem: path for path in [*sources(ROOT), *sources(ROOT / "tests" / "notebooks" / "fixture")]}
+
+
+def released(notebook: Any) -> Any:
+    """The notebook as nbgrader hands it to students, with the course's stub."""
+    for step in (preprocessors.ClearSolutions(code_stub={"python": STUB}), preprocessors.ClearHiddenTests()):
+        notebook, _ = step.preprocess(notebook, {})
+    return notebook
+
+
+@pytest.mark.parametrize("path", SOURCES.values(), ids=SOURCES)
+def test_release_is_the_lesson(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / path.name
+    copy.write_text(stamped(path.read_text(encoding="utf-8")), encoding="utf-8")  # the fixture has no hashes yet
+    solved, unsolved = (
+        make_notebook(read_lesson(copy), solved=s, lang="en", has_notebook=lambda p: True) for s in (True, False)
+    )
+    for cell in solved.cells:
+        nbgraderformat.MetadataValidator().validate_cell(cell)
+    preprocessors.CheckCellMetadata().preprocess(solved, {})
+    assert [c.source for c in released(solved).cells if c.cell_type == "code"] == [
+        c.source for c in unsolved.cells if c.cell_type == "code"
+    ]
+
+
+def cell_of(code: str, kind: str) -> Any:
+    metadata = {
+        "grade": kind == "test",
+        "grade_id": "a",
+        "locked": False,
+        "schema_version": 3,
+        "solution": kind == "exercise",
+        "task": False,
+    }
+    marked = {"nbgrader": metadata | ({"points": 1} if kind == "test" else {})} if kind else {}
+    return nbformat.v4.new_code_cell(code, metadata=marked)
+
+
+SOLUTION, HIDDEN = ("### BEGIN SOLUTION", "### END SOLUTION"), ("### BEGIN HIDDEN TESTS", "### END HIDDEN TESTS")
+CODES = {
+    "no region": "x = 1",
+    "region": "def f():\n    {0}\n    return 1\n    {1}\nf()",
+    "two regions": "{0}\na\n{1}\nb\n  {0}\nc\n  {1}",
+    "empty region": "a\n\n{0}\n{1}",
+    "only a region": "{0}\na\n{1}",
+    "nested": "{0}\n{0}\na\n{1}\n{1}",
+    "never closed": "a\n{0}\nb",
+}
+
+
+@pytest.mark.parametrize("kind", ["exercise", "test", ""])
+@pytest.mark.parametrize("marks", [SOLUTION, HIDDEN], ids=["solution", "hidden"])
+@pytest.mark.parametrize("code", CODES.values(), ids=CODES)
+def test_same_text_or_an_error_in_both(code: str, marks: tuple[str, str], kind: str) -> None:
+    code = code.format(*marks)
+    try:
+        theirs = released(nbformat.v4.new_notebook(cells=[cell_of(code, kind)], metadata=METADATA)).cells[0].source
+    except RuntimeError:
+        theirs = None
+    try:
+        ours = clear_hidden_tests(clear_solutions(code, kind == "exercise"), kind == "test")
+    except RegionError:
+        ours = None
+    assert ours == theirs
