@@ -23,7 +23,8 @@ from contextlib import contextmanager
 from itertools import islice
 
 from mini_engine.cache.block_pool import NULL_BLOCK, BlockPool
-from mini_engine.cache.kv_manager import CacheRequest, KVCacheManager
+from mini_engine.cache.block_tables import CacheRequest
+from mini_engine.cache.kv_manager import KVCacheManager
 from mini_engine.cache.ops import CacheOp
 
 

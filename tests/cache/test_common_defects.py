@@ -318,6 +318,22 @@ def test_allocating_never_shrinks_and_a_hit_may_exceed_what_was_asked():
     assert len(b.block_table) == 4
 
 
+def test_trimming_gives_back_what_a_failed_step_had_taken():
+    world = World(8, 4)
+    a = world.add("a", tokens(1, 9))
+    world.prefill(a)
+    kept = list(a.block_table)
+    a.token_ids += tokens(20, 26)
+    world.append(a, 7)
+    assert len(a.block_table) == 4
+    world.roll_back()
+    assert a.block_table == kept
+    world.check()
+    world.append(a, 7)
+    world.execute()
+    world.check()
+
+
 def test_claiming_computed_tokens_without_blocks_is_refused():
     """The mistake: preempting by free and forgetting to set num_computed_tokens back to 0."""
     world = World(8, 4)

@@ -102,6 +102,11 @@ class ManagerMachine(RuleBasedStateMachine):
     def execute(self, sample):
         self.world.execute(sample)
 
+    @precondition(lambda self: self.world.planned or self.world.scheduled)
+    @rule()
+    def roll_back(self):
+        self.world.roll_back()
+
     @precondition(lambda self: self.those(self.is_between_steps))
     @rule(chunk=st.sampled_from([1, 3, 1000]), sample=TOKENS)
     def step(self, chunk, sample):

@@ -97,6 +97,17 @@ class World:
             self.manager.publish(request)
         self.planned, self.scheduled = [], {}
 
+    def roll_back(self) -> None:
+        """The step fails before it begins: no operation is executed, nothing is written."""
+        copied = {owner for owner, op in self.planned if op.kind != "swap_out"}
+        lost = {owner for owner, op in self.planned if op.kind == "swap_out"}
+        for request in self.requests:
+            if request in copied or (request in lost and self.manager.is_swapped(request)):
+                self.preempt(request)
+            elif request.block_table:
+                self.manager.trim(request)
+        self.planned, self.scheduled = [], {}
+
     def prefill(self, request: FakeRequest, sample: int = 0) -> int:
         """Admit a request and compute its whole prompt in one step; the number of tokens hit."""
         hit = self.admit(request)
