@@ -12,9 +12,10 @@ from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, Prediction
 from mini_engine.course.exercises import all_of
 from mini_engine.course.exercises.e01_attention import by_arrays, by_rows, slow_attention, slow_softmax
 from mini_engine.course.exercises.e01_check_attention import TEST_ATTENTION, WRONG
-from mini_engine.course.exercises.e01_counting import attention_pairs, count_passes, token_forwards
+from mini_engine.course.exercises.e01_counting import count_passes, token_forwards
 from mini_engine.course.exercises.e01_generate import GENERATE_CACHED, ToyModel, generate_slowly
 from mini_engine.course.exercises.e01_kv_cache import KV_CACHE, KVCache
+from mini_engine.geometry import attn_pairs
 
 PREDICTIONS = [p for lesson in ("00", "01") for p in all_of(Prediction, lesson)]
 
@@ -22,8 +23,8 @@ PREDICTIONS = [p for lesson in ("00", "01") for p in all_of(Prediction, lesson)]
 def test_golden_counts():
     assert token_forwards(1000, 1000, False) == 1_499_500
     assert token_forwards(1000, 1000, True) == 1_999
-    assert attention_pairs(1000, 1000, False) == 1_166_666_500
-    assert attention_pairs(1000, 1000, True) == 1_999_000
+    assert attn_pairs(1000, 1000, False) == 1_166_666_500
+    assert attn_pairs(1000, 1000, True) == 1_999_000
     assert (token_forwards(1, 10, False), token_forwards(1, 10, True)) == (55, 10)
 
 
@@ -33,7 +34,7 @@ def test_counts_agree_with_a_run_of_every_pass(cached):
         passes = [(n, n)] + [(1, n + i) if cached else (n + i, n + i) for i in range(1, m)]
         assert token_forwards(n, m, cached) == sum(rows for rows, _ in passes) == count_passes(n, m, cached)
         pairs = sum(sum(range(end - rows + 1, end + 1)) for rows, end in passes)
-        assert attention_pairs(n, m, cached) == pairs
+        assert attn_pairs(n, m, cached) == pairs
 
 
 def test_slow_softmax_by_hand():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, Mutant, Prediction, Property
-from mini_engine.course.expect import expect_equal
+from mini_engine.course.expect import expect, expect_equal
 
 NextToken = Callable[[list[int]], int]
 
@@ -28,6 +28,9 @@ class CountingModel:
 
     def __call__(self, tokens: list[int]) -> int:
         self.seen.append(list(tokens))
+        expect(
+            len(self.seen) <= 100, "the model has been called 100 times, far more often than max_tokens: does it stop?"
+        )
         return sum((place + 1) * token for place, token in enumerate(tokens)) % 97
 
 

@@ -6,35 +6,14 @@ from collections.abc import Callable
 
 from mini_engine.course.exercise import Exercise, Mutant, Prediction, Property
 from mini_engine.course.expect import expect_equal
+from mini_engine.geometry import attn_pairs, forwards_with_cache, forwards_without_cache
 
 Count = Callable[[int, int, bool], int]
 
 
 def token_forwards(n: int, m: int, cached: bool) -> int:
-    """Token-forwards that produce m >= 1 tokens from a prompt of n >= 1 tokens.
-
-    Without a cache, pass i runs the n + i tokens that exist before it. With one, the prompt runs once and every new
-    token runs once, except the last: nothing follows it, so nobody needs its K and V.
-    """
-    if cached:
-        return n + m - 1
-    return m * n + m * (m - 1) // 2
-
-
-def attention_pairs(n: int, m: int, cached: bool) -> int:
-    """Query-key pairs that causal attention scores for those m tokens, per layer and query head.
-
-    A token at place s (counting from 1) scores s pairs: itself and all before it.
-    """
-    if cached:
-        return (n + m - 1) * (n + m) // 2
-    end = n + m - 1
-    return (_pyramid(end) - _pyramid(n - 1)) // 6
-
-
-def _pyramid(s: int) -> int:
-    """Six times the sum of i (i + 1) / 2 for i = 1..s."""
-    return s * (s + 1) * (s + 2)
+    """Token-forwards that produce m >= 1 tokens from a prompt of n >= 1 tokens."""
+    return forwards_with_cache(n, m) if cached else forwards_without_cache(n, m)
 
 
 def count_passes(n: int, m: int, cached: bool) -> int:
@@ -184,7 +163,7 @@ WITH_CACHE = Prediction(
 PAIRS = Prediction(
     "01.pairs",
     "With the cache, n = m = 1,000: how many query-key scores does one head of one layer compute?",
-    attention_pairs(1000, 1000, True),
+    attn_pairs(1000, 1000, True),
     "scores",
     mistakes=[
         (1999, "Those are the queries. Each one is scored against every token before it and itself."),
