@@ -1,0 +1,796 @@
+# ---
+# jupyter:
+#   course:
+#     translated: false
+# ---
+
+# %% [markdown] lang="en" tags=["goals"]
+# # 01 · A KV cache in NumPy
+#
+# **Compute K and V once, keep them, and pay one token of work per token.**
+#
+# 60 to 90 minutes · NumPy, no GPU · after lesson 00
+#
+# After this lesson you can
+#
+# - write causal attention without loops, and show that past K and V never change;
+# - write a KV cache and the loop that uses it, and run the real engine on both;
+# - count what a cache saves and what it costs: token-forwards, scores, bytes.
+
+# %%
+import sys
+import time
+
+import numpy as np
+
+from mini_engine import LLM, SamplingParams
+from mini_engine.course import check, panel, picture, predict, svg
+from mini_engine.course.panels import p01_kv_cache as pictures
+from mini_engine.models import load_model
+
+tiny = load_model("tiny-gqa", backend="numpy")
+model, tokenizer, spec = tiny.model, tiny.tokenizer, tiny.spec
+
+# %% [markdown] lang="en"
+# ## The pain
+#
+# Here is the loop from lesson 00 on the small model, with a meter. Each pass runs the whole sequence. Look at the last
+# column: to write 16 tokens, the model runs hundreds.
+
+# %%
+from mini_engine.attention import causal_attention as engines_attention
+
+scale = spec.head_dim**-0.5
+
+
+def whole_sequence(layer, q, k, v):
+    """What the model calls in each layer when nothing is kept: attend to the tokens of this pass."""
+    return engines_attention(q, k, v, scale)
+
+
+prompt = tokenizer.encode("The young lady")
+tokens, ran = list(prompt), 0
+for i in range(16):
+    logits = model.forward(tokens, range(len(tokens)), whole_sequence, [len(tokens) - 1])
+    ran += len(tokens)
+    if i in (0, 1, 7, 15):
+        print(f"pass {i + 1:2}: {len(tokens):3} tokens run, {ran:4} so far")
+    tokens.append(int(np.argmax(logits[0])))
+uncached = tokens[len(prompt) :]
+print(tokenizer.decode(tokens))
+
+# %% [markdown] lang="en"
+# A **token-forward** is one token going once through the model. Now a longer job, the size of a page: a prompt of
+# n = 1,000 tokens and m = 1,000 new ones. Guess before you compute.
+
+# %%
+predict("01.without_cache", value=None)
+predict("01.with_cache", value=None)
+
+# %% [markdown] lang="en"
+# ## Exercise 1.1 - count the token-forwards
+#
+# Difficulty 2/5 · importance 4/5 · 10 minutes
+#
+# Write `token_forwards(n, m, cached)` for a prompt of n tokens and m new ones, both at least 1.
+#
+# - `cached=False`: every pass runs all tokens that exist before it.
+# - `cached=True`: the prompt runs once. Then each pass runs one token, the newest.
+# - Return an exact `int`, however large the numbers. No loop is needed.
+#
+# Small case, n = 2 and m = 3: without a cache 2 + 3 + 4 = 9. With one 2 + 1 + 1 = 4.
+
+
+# %% exercise="token_forwards"
+def token_forwards(n, m, cached):
+    """Token-forwards that produce m new tokens after a prompt of n tokens."""
+    ### BEGIN SOLUTION
+    if cached:
+        return n + m - 1
+    return m * n + m * (m - 1) // 2
+    ### END SOLUTION
+
+
+# %% test="token_forwards" points=1
+token_forwards = check("01.token_forwards", token_forwards)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# Write down the passes for n = 2, m = 3. How long is the first? How long is the last?
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# Without a cache the passes have n, n + 1, ... tokens, m of them. That is m times n, plus 0 + 1 + ... + (m - 1). With a
+# cache, count how many of the m new tokens ever go back in.
+#
+# </details>
+# <details><summary>Hint 3: "(float, not int)"</summary>
+#
+# `/` gives a float. A float64 holds whole numbers exactly only up to 2 to the power of 53. Use `//`.
+#
+# </details>
+
+# %% tags=["claim-token-forwards", "claim-1999"]
+without, cached = token_forwards(1000, 1000, False), token_forwards(1000, 1000, True)
+print(f"without a cache {without:,}   with a cache {cached:,}   ratio {without / cached:.3f}")
+print(f"with 2,000 in the place of {cached:,}, the ratio would be {without / 2000}")
+
+# %% [markdown] lang="en"
+# You often read "2,000" and "about 750 times". The 2,000 is one too many. The last new token is returned to the user.
+# Nothing comes after it, so nothing needs its K and V, and it never runs. The exact count is n + m - 1.
+#
+# So there is a factor of 750 to win, if a token's part in the past can be kept. Can it? To see that, look at what tokens
+# take from each other. It happens in one place only: attention.
+#
+# ## What attention reads
+#
+# In each layer, every token makes three vectors: a query **q**, a key **k** and a value **v**. Token t compares its
+# query with the keys of tokens 0 to t. Softmax turns the scores into weights. Out comes the weighted mean of the values:
+#
+# $$o_t = \sum_{s \le t} w_{ts}\, v_s \qquad w_{t\cdot} = \mathrm{softmax}_{s \le t}\big(\mathrm{scale} \cdot q_t \cdot k_s\big)$$
+#
+# | symbol | meaning | tiny-gqa |
+# |---|---|---|
+# | T | new tokens in this pass | 1 or more |
+# | S | tokens so far, the new ones included | up to 4,096 |
+# | H | query heads | 8 |
+# | K | key/value heads, each shared by H / K query heads | 2 |
+# | D | size of a head | 32 |
+# | L | layers | 4 |
+#
+# The scale is one over the square root of D. "Causal" is the condition s ≤ t: a token never looks ahead.
+
+# %% tags=["diagram"]
+svg(*pictures.causal_triangle())
+
+# %% [markdown] lang="en"
+# Three plain loops say the same, one number at a time. Nobody would run them. But nobody can misread them either, so
+# they are our judge from here on.
+
+
+# %% tags=["claim-attention"]
+def attention_with_loops(q, k, v, scale, offset=0):
+    """q[T, H, D], k[S, K, D], v[S, K, D] -> [T, H, D]; row t sees keys 0..offset+t."""
+    (T, H, D), K = q.shape, k.shape[1]
+    out = np.zeros((T, H, D))
+    for t in range(T):
+        for h in range(H):
+            g = h // (H // K)  # the K/V head that query head h reads
+            seen = range(offset + t + 1)
+            scores = [scale * sum(q[t, h, d] * k[s, g, d] for d in range(D)) for s in seen]
+            powers = [np.exp(score - max(scores)) for score in scores]
+            for s in seen:
+                out[t, h] += powers[s] / sum(powers) * v[s, g]
+    return out
+
+
+# %% [markdown] lang="en"
+# ## Exercise 1.2 - causal attention without loops
+#
+# Difficulty 3/5 · importance 5/5 · 20 minutes
+#
+# Write `causal_attention(q, k, v, scale, offset)` with array operations.
+#
+# - Shapes as above: `q[T, H, D]`, `k[S, K, D]`, `v[S, K, D]`, result `[T, H, D]`.
+# - Row t stands at place offset + t. It sees keys 0 to offset + t, and no later one.
+# - Query head h reads K/V head `h // (H // K)`. Neighbours share a head.
+# - Large scores must not overflow, and the inputs must not change.
+#
+# Why an offset? With a cache, the new rows are not at the start. One new row after S - 1 cached tokens has offset S - 1.
+
+
+# %% exercise="causal_attention"
+def causal_attention(q, k, v, scale, offset=0):
+    """q[T, H, D], k[S, K, D], v[S, K, D] -> [T, H, D]; row t sees keys 0..offset+t."""
+    ### BEGIN SOLUTION
+    group = q.shape[1] // k.shape[1]
+    keys, values = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
+    scores = scale * np.einsum("thd,shd->hts", q, keys)
+    visible = np.tri(len(q), len(k), offset, dtype=bool)
+    scores = np.where(visible, scores, -np.inf)
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    return np.einsum("hts,shd->thd", weights, values)
+    ### END SOLUTION
+
+
+# %% test="causal_attention" points=2 tags=["claim-attention"]
+causal_attention = check("01.causal_attention", causal_attention)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# Three steps, three arrays: scores `[H, T, S]`, weights `[H, T, S]`, result `[T, H, D]`. `np.einsum` writes the two
+# products without reshaping. `np.repeat` copies each K/V head for its group.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# 1. Repeat k and v to H heads along axis 1.
+# 2. `scores = scale * np.einsum("thd,shd->hts", q, k)`.
+# 3. Put minus infinity where row t may not look. `np.tri(T, S, offset)` is one where it may.
+# 4. Subtract each row's maximum, take `np.exp`, divide by the row's sum.
+# 5. `np.einsum("hts,shd->thd", weights, v)`.
+#
+# </details>
+# <details><summary>Hint 3: "with an offset" fails</summary>
+#
+# A mask of shape `[T, S]` that starts at row 0 is right only when T equals S. The diagonal moves right by `offset`.
+#
+# </details>
+
+# %% [markdown] lang="en"
+# ## Why past K and V never change
+#
+# Take the key of token 3 in layer 2. It is computed from the hidden state of token 3. That state is built from tokens 0
+# to 3, because attention below looked no further. Token 4 comes later, and it is in none of it. Go up layer by layer,
+# and the same holds each time.
+#
+# That is an argument. Here is the experiment: run t tokens, run t + 1 tokens, and compare the K and V that the first t
+# tokens left in each layer.
+
+
+# %% tags=["claim-never-change"]
+def keys_and_values(tokens, first_position=0, mask=True):
+    """Every layer's K and V for these tokens: a list of [2, T, K, D]."""
+    kept = []
+
+    def attend(layer, q, k, v):
+        kept.append(np.stack([k, v]))
+        if mask:
+            return causal_attention(q, k, v, scale)
+        # Treat every row as the last one: then it sees all keys, those of later tokens too.
+        return np.concatenate([causal_attention(row[None], k, v, scale, len(k) - 1) for row in q])
+
+    model.forward(tokens, range(first_position, first_position + len(tokens)), attend, [0])
+    return kept
+
+
+def largest_change(before, after):
+    """Per layer: the largest difference, relative to the largest number."""
+    return [np.abs(a - b).max() / np.abs(a).max() for a, b in zip(before, after)]
+
+
+text = tokenizer.encode("It was a dark night, and nobody had seen the captain since the morning.")
+runs = [keys_and_values(text[:t]) for t in range(1, len(text) + 1)]
+pairs = [(runs[t - 1], [kv[:, :-1] for kv in runs[t]]) for t in range(1, len(text))]
+causal = np.max([largest_change(short, long) for short, long in pairs], axis=0)
+print(f"t tokens against t + 1 tokens, for t = 1 to {len(pairs)}: K and V of the first t tokens")
+print(f"equal within 1e-12, relative, in each layer: {[bool(change < 1e-12) for change in causal]}")
+
+# %% [markdown] lang="en"
+# Equal within 1e-12, but not always to the last bit. A matrix product is a sum. With another number of rows, the library
+# may add in another order, and the sum of floats depends on the order. How much differs depends on your machine:
+
+# %% tags=["nbval-ignore-output", "claim-last-bit"]
+for t in (1, 4, len(pairs) - 1):
+    short, long = pairs[t - 1]
+    share = np.mean([np.mean(a != b) for a, b in zip(short, long)])
+    change = max(largest_change(short, long))
+    print(f"t = {t:2}: {share:6.1%} of the numbers differ, by {change:.0e} at most, relative")
+print(f"the order of a sum: 0.1 + 0.2 + 0.3 = {0.1 + 0.2 + 0.3}, 0.3 + 0.2 + 0.1 = {0.3 + 0.2 + 0.1}")
+
+# %% [markdown] lang="en"
+# So a cached run and a full run agree to rounding, not bit by bit. When two tokens are almost equally likely, rounding
+# can even decide which one comes. Whoever tests an engine has to know this. We come back to it.
+#
+# ### Where the argument breaks
+#
+# It rests on two things: nobody looks ahead, and a token keeps its position. Take one away at a time.
+
+# %% tags=["claim-no-mask"]
+t = len(text) - 1
+unmasked = [keys_and_values(text[:end], mask=False) for end in (t, t + 1)]
+no_mask = largest_change(unmasked[0], [kv[:, :-1] for kv in unmasked[1]])
+moved = largest_change(runs[t - 1], keys_and_values(text[:t], first_position=1))
+changes = {"causal, positions fixed": causal, "no mask": no_mask, "positions moved by one": moved}
+print("largest change of K or V     ", "  ".join(f"    layer {i}" for i in range(len(moved))))
+for name, change in changes.items():
+    print(f"{name:<28}", "  ".join("below 1e-12" if c < 1e-12 else f"{c:11.2f}" for c in change))
+
+# %% [markdown] lang="en" tags=["question"]
+# <details><summary><b>Question.</b> Without the mask, why does layer 0 stay the same?</summary>
+#
+# K and V of layer 0 are made before any attention has run. They depend on the token and its position only. The new token
+# enters through layer 0's attention, so it shows from layer 1 on. A test that looks at layer 0 alone would miss the bug.
+#
+# </details>
+# <details><summary><b>Question.</b> When do positions move in practice?</summary>
+#
+# When a program cuts the oldest tokens from a chat that got too long, and numbers the rest anew from 0. All kept K are
+# then rotated by the wrong angles. The whole cache has to be thrown away.
+#
+# </details>
+
+# %% [markdown] lang="en"
+# ## Exercise 1.3 - a KV cache
+#
+# Difficulty 3/5 · importance 5/5 · 15 minutes
+#
+# Now keep them. Write the class `KVCache(num_layers, capacity, num_kv_heads, head_dim)`.
+#
+# - Reserve everything at the start: float64 arrays for K and V, room for `capacity` tokens in each layer.
+# - `append(layer, k[T, K, D], v[T, K, D])` stores T new tokens in that layer. It returns all of that layer so far, the
+#   pair `(k_all[S, K, D], v_all[S, K, D])`.
+# - Layers fill one after another within a pass, so each layer has its own length.
+# - Too many tokens: raise `MemoryError`, name the capacity, and change nothing.
+# - `num_tokens` counts the tokens that every layer holds. `nbytes` is what is reserved, used or not.
+
+
+# %% exercise="kv_cache"
+class KVCache:
+    """K and V of one sequence, every layer's, in arrays of fixed size."""
+
+    def __init__(self, num_layers, capacity, num_kv_heads, head_dim):
+        ### BEGIN SOLUTION
+        self.capacity = capacity
+        self.k = np.zeros((num_layers, capacity, num_kv_heads, head_dim))
+        self.v = np.zeros_like(self.k)
+        self.lengths = [0] * num_layers
+        ### END SOLUTION
+
+    @property
+    def num_tokens(self):
+        ### BEGIN SOLUTION
+        return min(self.lengths)
+        ### END SOLUTION
+
+    @property
+    def nbytes(self):
+        ### BEGIN SOLUTION
+        return self.k.nbytes + self.v.nbytes
+        ### END SOLUTION
+
+    def append(self, layer, k, v):
+        ### BEGIN SOLUTION
+        start, end = self.lengths[layer], self.lengths[layer] + len(k)
+        if end > self.capacity:
+            raise MemoryError(f"{end} tokens do not fit into a capacity of {self.capacity}")
+        self.k[layer, start:end], self.v[layer, start:end] = k, v
+        self.lengths[layer] = end
+        return self.k[layer, :end], self.v[layer, :end]
+        ### END SOLUTION
+
+
+# %% test="kv_cache" points=2
+KVCache = check("01.kv_cache", KVCache)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# Two arrays of shape `[num_layers, capacity, num_kv_heads, head_dim]`, and one length for each layer.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# In `append`: start is the layer's length, end is start plus `len(k)`. If end is beyond the capacity, raise. Copy k and v
+# into rows start to end. Set the length. Return the rows from 0 to end of both arrays.
+#
+# </details>
+# <details><summary>Hint 3: "layers are kept apart" fails</summary>
+#
+# One counter for all layers moves four times in a pass of four layers. Keep a list of lengths.
+#
+# </details>
+
+# %% [markdown] lang="en"
+# ## What it costs
+#
+# Guess first, for a real model. What has to be kept of one token?
+
+# %%
+predict("01.bytes_per_token", value=None)
+
+# %% [markdown] lang="en"
+# Two vectors, K and V, for each layer and each K/V head, of D numbers with b bytes each:
+#
+# $$\text{bytes per token} = 2 \cdot L \cdot K \cdot D \cdot b$$
+#
+# The next cell holds the formula against what NumPy says it has reserved.
+
+# %% tags=["claim-bytes-per-token"]
+shapes = {"tiny-gqa": (4, 2, 32), "SmolLM2-135M": (30, 3, 64)}  # layers, K/V heads, head size
+print("model           b   bytes per token   1,000 tokens")
+for name, (L, K, D) in shapes.items():
+    assert KVCache(L, 1000, K, D).nbytes == 1000 * (2 * L * K * D * 8)
+    for b in (8, 2):
+        per_token = 2 * L * K * D * b
+        held = 1000 * per_token
+        size = f"{held:10,} B = {held / 1e6:5.2f} MB = {held / 2**20:5.2f} MiB"
+        print(f"{name:<13} {b:3} {per_token:17,}   {size}")
+
+# %% [markdown] lang="en"
+# It grows with every token, in a straight line, and it is there until the request ends. Move the sliders. The left side
+# is what you save, the right side is what you pay. Below, four jobs as a table. What decides how much a cache saves?
+
+# %% tags=["claim-cost-grows"]
+sizes = [1, 10, 100, 1000, 2000, 4000]
+panel(pictures.savings, prompt={1000: sizes}, output={1000: sizes})
+
+# %%
+print("prompt  output  without cache  with cache   ratio  cache at the end (tiny-gqa, float64)")
+for n, m in [(4000, 1), (1000, 10), (1000, 1000), (10, 4000)]:
+    a, b = token_forwards(n, m, False), token_forwards(n, m, True)
+    held = b * 4096
+    print(f"{n:6,} {m:7,} {a:14,} {b:11,} {a / b:7.1f}  {held:10,} B = {held / 2**20:5.2f} MiB")
+
+# %% [markdown] lang="en"
+# ## Exercise 1.4 - prefill, then decode
+#
+# Difficulty 3/5 · importance 5/5 · 15 minutes
+#
+# You have the attention and the cache. Write the loop that uses them: `generate_cached(model, cache, prompt, max_tokens)`.
+#
+# - **Prefill**: run the whole prompt in one pass. The last row's logits give the first new token.
+# - **Decode**: run one token per pass, the newest, at the next position.
+# - Greedy: the token with the largest logit. Return a list of `max_tokens` ints. Zero is allowed and runs nothing.
+# - `model.forward(tokens, positions, attend, rows)` returns the logits of those rows. It calls `attend(layer, q, k, v)`
+#   in each layer. Your `attend` appends to the cache and attends to everything in it.
+
+
+# %% exercise="generate_cached"
+def generate_cached(model, cache, prompt, max_tokens):
+    """Greedy tokens after `prompt`: one pass for the prompt, then one pass for each further token."""
+    ### BEGIN SOLUTION
+    scale = model.spec.head_dim**-0.5
+
+    def attend(layer, q, k, v):
+        k_all, v_all = cache.append(layer, k, v)
+        return causal_attention(q, k_all, v_all, scale, offset=len(k_all) - len(q))
+
+    new, position, output = list(prompt), 0, []
+    while len(output) < max_tokens:
+        positions = range(position, position + len(new))
+        logits = model.forward(new, positions, attend, [len(new) - 1])
+        position += len(new)
+        new = [int(np.argmax(logits[0]))]
+        output += new
+    return output
+    ### END SOLUTION
+
+
+# %% test="generate_cached" points=2
+generate_cached = check("01.generate_cached", generate_cached)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# Both phases are the same call. Only the number of new tokens differs: n in the first pass, one in each later pass.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# 1. In `attend`: append, then call `causal_attention` on what came back. The offset is S - T.
+# 2. Start with `new = prompt` at position 0.
+# 3. Run `new`. Move the position on by its length. Take the argmax of the last row as the next `new`.
+# 4. Stop when you have `max_tokens` of them. The last one is not run.
+#
+# </details>
+# <details><summary>Hint 3: the first token is right, the others are not</summary>
+#
+# Then prefill works and decode does not. Check the offset, and check that the positions go on at n.
+#
+# </details>
+
+# %% [markdown] lang="en"
+# Same text as without a cache? And how close are the logits? Run the 16 tokens both ways and compare every row.
+
+# %% tags=["claim-equal-logits"]
+cache = KVCache(spec.num_hidden_layers, 64, spec.num_key_value_heads, spec.head_dim)
+new = generate_cached(model, cache, prompt, 16)
+print(f"same tokens as without a cache: {new == uncached}")
+
+sequence = prompt + new[:-1]
+store = KVCache(spec.num_hidden_layers, 64, spec.num_key_value_heads, spec.head_dim)
+
+
+def cached_attend(layer, q, k, v):
+    k_all, v_all = store.append(layer, k, v)
+    return causal_attention(q, k_all, v_all, scale, len(k_all) - len(q))
+
+
+full = model.forward(sequence, range(len(sequence)), whole_sequence)
+step = [model.forward([token], [i], cached_attend) for i, token in enumerate(sequence)]
+error = np.abs(np.concatenate(step) - full).max() / np.abs(full).max()
+print(f"{full.size:,} logits, one token at a time against all at once")
+print(f"equal within 1e-12, relative to the largest: {bool(error < 1e-12)}")
+
+# %% [markdown] lang="en"
+# ## Exercise 1.5 - break it
+#
+# Difficulty 3/5 · importance 4/5 · 15 minutes
+#
+# Here are eight wrong attentions, each a mistake that people make. Below is what the engine writes with each of them.
+# Which ones would you notice?
+
+# %% tags=["claim-bugs-read-well"]
+from mini_engine.course.exercises.e01_check_attention import WRONG
+
+greedy = SamplingParams(temperature=0, max_tokens=14, ignore_eos=True)
+for name, attention in {"(right)": causal_attention, **WRONG}.items():
+    answer = LLM(tiny, attention=attention).generate([prompt], greedy, progress=False)[0].outputs[0]
+    print(f"{name:<29}{'=' if answer.token_ids == uncached[:14] else ' '} ...{answer.text!r}")
+
+# %% [markdown] lang="en"
+# Most of them still write English. Those marked `=` write exactly the right words, for this prompt. Reading text does not
+# find such bugs. Tests do, if they are good.
+#
+# Two of them have a history. "Heads dealt round" is what `np.tile` does where `np.repeat` belongs. A decode mask without
+# the offset was reported for gpt-fast ([issue 233](https://github.com/pytorch-labs/gpt-fast/issues/233)).
+#
+# Write `check_attention(attention)`. It raises `AssertionError` if `attention` is wrong, and returns quietly if it is
+# right. We try it on right functions and on these eight.
+#
+# - Compare with `attention_with_loops`. Allow for rounding: `1e-9` is plenty.
+# - Choose the shapes and the numbers so that each bug has somewhere to show.
+
+
+# %% exercise="check_attention"
+def check_attention(attention):
+    """Raise AssertionError unless `attention(q, k, v, scale, offset)` is causal attention."""
+    ### BEGIN SOLUTION
+    rng = np.random.default_rng(1)
+    for T, S, H, K in [(1, 1, 1, 1), (4, 4, 1, 1), (2, 6, 4, 2)]:
+        q = rng.normal(size=(T, H, 4))
+        k, v = rng.normal(size=(2, S, K, 4))
+        for size in (1, 2000):
+            got = attention(size * q, k, v, 0.5, S - T)
+            expected = attention_with_loops(size * q, k, v, 0.5, S - T)
+            assert np.allclose(got, expected, rtol=0, atol=1e-9), f"T={T}, S={S}, H={H}, K={K}"
+    ### END SOLUTION
+
+
+# %% test="check_attention" points=2
+check_attention = check("01.check_attention", check_attention)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# The check lists the bugs that slipped through. Each name says what your inputs lack: later tokens, shared heads, a
+# scale other than 1, large scores.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# Draw random q, k, v. Use at least one case with S larger than T and H larger than K. Use q once as it is and once
+# 2,000 times larger. Assert `np.allclose(got, expected, rtol=0, atol=1e-9)`.
+#
+# </details>
+# <details><summary>Hint 3: "right answers pass" fails</summary>
+#
+# You ask for equality to the last bit. Two right answers add in different orders.
+#
+# </details>
+
+# %% [markdown] lang="en"
+# One popular test needs no second answer. It compares decode with prefill: one row at a time against all rows at once,
+# with the same function. It catches 3 of the 8 bugs. A wrong scale is wrong both times, so both sides agree.
+#
+# ## Your parts in the real engine
+#
+# Now the engine itself. One argument for your cache, one for your attention. It tokenizes, samples and stops as always,
+# and your code keeps and reads K and V.
+
+# %% tags=["claim-engine-runs-on-it"]
+question = "Emma was"
+params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
+mine = LLM("tiny-gqa", backend="numpy", cache=KVCache, attention=causal_attention)
+engines = LLM("tiny-gqa", backend="numpy")
+a = mine.generate([question], params, progress=False)[0].outputs[0]
+b = engines.generate([question], params, progress=False)[0].outputs[0]
+print(question + a.text)
+print()
+print(f"same text as the engine: {a.text == b.text}, same tokens: {a.token_ids == b.token_ids}")
+counted = token_forwards(len(tokenizer.encode(question)), 40, True)
+print(f"token-forwards: {mine.last_stats.num_forward_tokens}, as counted: {counted}")
+print(f"torch was needed: {'torch' in sys.modules}")
+
+# %% [markdown] lang="en" tags=["claim-torch"]
+# ## A second judge
+#
+# All of this was NumPy. PyTorch has its own attention, written by other people. One decode step through both: single
+# head, many heads, shared heads.
+
+# %% tags=["claim-torch"]
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+rng = np.random.default_rng(0)
+for H, K in ((1, 1), (8, 8), (8, 2)):
+    q, k, v = rng.normal(size=(1, H, 32)), *rng.normal(size=(2, 100, K, 32))
+    heads_first = [torch.from_numpy(x).transpose(0, 1) for x in (q, k, v)]
+    theirs = scaled_dot_product_attention(*heads_first, scale=scale, enable_gqa=True)
+    ours = causal_attention(q, k, v, scale, offset=99)
+    same = bool(np.abs(ours - theirs.transpose(0, 1).numpy()).max() < 1e-12)
+    print(f"H = {H}, K = {K}: equal within 1e-12: {same}")
+
+# %% [markdown] lang="en"
+# ## Does the clock agree with the count?
+#
+# You have seen a factor of 750 in token-forwards. Do you expect 750 in seconds? Here is the measurement on your machine,
+# for prompts and outputs of equal length. The counts on the left are the same everywhere.
+
+# %% tags=["nbval-ignore-output", "claim-measured-time"]
+print(" n = m   without    with   ratio      seconds without   with   ratio")
+for n in (8, 16, 32, 64):
+    seconds = []
+    for kind in ("none", "contiguous"):
+        llm, params = LLM(tiny, cache=kind), SamplingParams(temperature=0, max_tokens=n, ignore_eos=True)
+        start = time.perf_counter()
+        llm.generate([[5] * n], params, progress=False)
+        seconds.append(time.perf_counter() - start)
+    a, b = token_forwards(n, n, False), token_forwards(n, n, True)
+    print(f"{n:6} {a:9,} {b:7,} {a / b:7.1f}", end="")
+    print(f" {seconds[0]:20.2f} {seconds[1]:6.2f} {seconds[0] / seconds[1]:7.1f}")
+
+# %% [markdown] lang="en"
+# The seconds gain less than the counts. Many tokens in one pass share the reading of the weights, and one big matrix
+# product is cheaper per row than many small ones. The cache takes away exactly that cheap, shared work. What is left is
+# one token per pass, the expensive kind.
+#
+# ## Count FLOPs, and see what stays quadratic
+#
+# One decode step at context length t costs, per layer, two kinds of products: tokens times weights, and queries times
+# keys. Call the width of the model d. Then the order of the cost is
+#
+# - t · d² + t² · d without a cache,
+# - d² + t · d with one.
+
+
+# %% tags=["claim-step-cost"]
+def step_flops(t, cached):
+    """FLOPs of the pass that follows t tokens in tiny-gqa; a multiply and an add are two."""
+    rows, pairs = (1, t) if cached else (t, t * (t + 1) / 2)
+    d, ff, kv = spec.hidden_size, spec.intermediate_size, spec.num_key_value_heads * spec.head_dim
+    weights = 2 * d * d + 2 * d * kv + 3 * d * ff  # q and o; k and v; the three of the MLP
+    return spec.num_hidden_layers * (2 * rows * weights + 4 * pairs * d)
+
+
+contexts = np.logspace(1, 6, 26)
+curves = [step_flops(contexts, cached) for cached in (False, True)]
+picture(pictures.step_cost, contexts=contexts, without=curves[0], cached=curves[1])
+
+# %% [markdown] lang="en"
+# A slope of 1 is linear, a slope of 2 is quadratic. The cache takes one off each: from 1 to 0 for short contexts, from 2
+# to 1 for long ones.
+#
+# Per step, that is. "The cache turns quadratic into linear" is only half true for a whole answer, because a linear step
+# is taken m times. Guess how many scores one head of one layer computes in all.
+
+# %%
+predict("01.pairs", value=None)
+
+# %% tags=["claim-quadratic"]
+from mini_engine.geometry import attn_pairs
+
+n = m = 1000
+without = sum(s * (s + 1) // 2 for s in range(n, n + m))  # a pass of s tokens fills a triangle
+with_cache = sum(range(1, n + m))  # token i is scored once, against i tokens
+print(f"scores without a cache {without:,}, with a cache {with_cache:,}", end="")
+print(f", ratio {without / with_cache:.1f}")
+print(f"the package's calculator agrees: {without == attn_pairs(n, m, False)}")
+a, b = (sum(step_flops(t, cached) for t in range(n, n + m)) for cached in (False, True))
+b += step_flops(n, False) - step_flops(n, True)  # the prompt's own pass is not one token but n
+print(f"FLOPs of tiny-gqa, all passes: {a:.3e} and {b:.3e}, ratio {a / b:.0f}")
+
+# %% [markdown] lang="en"
+# Projections and MLP became linear in the number of tokens. Scores did not. Every new token still looks at every old
+# one, and no cache changes that.
+#
+# ## Prefill and decode are different work
+#
+# Both phases call the same function. Yet they ask different things of a machine. A pass reads all weights once, however
+# many tokens share it. And it reads all of the cache.
+
+# %% tags=["claim-phases"]
+weight_bytes = 8 * sum(w.size for name, w in model.weights.items() if "embed" not in name)
+print("pass                      weight bytes per token   cache bytes per pass")
+for name, new, context in [
+    ("prefill, 1,000 tokens", 1000, 0),
+    ("decode at context 64", 1, 64),
+    ("decode at context 1,000", 1, 1000),
+    ("decode at context 4,000", 1, 4000),
+]:
+    print(f"{name:<25} {weight_bytes / new:20,.0f} B {context * 4096:20,} B")
+
+# %% [markdown] lang="en"
+# Prefill multiplies matrices with matrices: many tokens share one reading of the weights. Decode reads all of them for
+# one token, and the cache on top, more with every token. So a decode step gets slower as the text gets longer. On your
+# machine, with your code:
+
+# %% tags=["nbval-ignore-output", "claim-measured-step"]
+engines.generate([[5] * 512], greedy, progress=False)
+stats = engines.last_stats
+print(f"engine: prefill {stats.prompt_tokens_per_second:,.0f} tokens/s, ", end="")
+print(f"decode {stats.output_tokens_per_second:,.0f} tokens/s")
+rng = np.random.default_rng(0)
+for t in (64, 1000, 4000):
+    store = KVCache(spec.num_hidden_layers, t + 8, spec.num_key_value_heads, spec.head_dim)
+    for layer in range(spec.num_hidden_layers):
+        store.append(layer, *rng.normal(size=(2, t, spec.num_key_value_heads, spec.head_dim)))
+    start = time.perf_counter()
+    for i in range(8):
+        model.forward([5], [t + i], cached_attend)
+    print(f"your decode step at context {t:5,}: {(time.perf_counter() - start) / 8 * 1e3:6.2f} ms")
+
+# %% [markdown] lang="en" tags=["self-check"]
+# Lesson 03 (to come) puts numbers on that difference.
+#
+# ## Check yourself
+#
+# One more number, and it is a counter-example. Put yours in place of `None`.
+
+# %% tags=["self-check"]
+predict("01.one_token", value=None)
+
+# %% [markdown] lang="en" tags=["in-production"]
+# ## In production
+#
+# Read in the 2026 main branch of vLLM, SGLang 0.5.23 and Transformers 5.24.0.
+#
+# | here | vLLM | SGLang | Transformers |
+# |---|---|---|---|
+# | `KVCache`, reserved in full | paged: `KVCacheManager` | paged: `MHATokenToKVPool` | `StaticCache` |
+# | cache that grows by joining arrays | - | - | `DynamicCache`, the default of `generate` |
+# | `append` | slot mapping and a write kernel | `set_kv_buffer` | `Cache.update` |
+# | prefill and decode | no phases: a request catches up with its tokens | `ForwardMode.EXTEND`, `DECODE` | two calls of one loop |
+#
+# Where it loses: with an answer of one token, as in classification, a cache saves nothing and still takes its memory.
+
+# %% [markdown] lang="en" tags=["limits"]
+# > **What this does not show**
+# >
+# > - The times are those of a very small model in float64 NumPy on a CPU. On a GPU the ratios are others.
+# > - The counts leave out norms, RoPE, softmax and the sampler. They leave out the logits of the last layer too.
+# > - Greedy text agreed because no two tokens were nearly tied. With a near-tie, rounding may choose differently.
+# > - Models with a sliding window, or with layers that are not attention, keep something else. Their bytes differ.
+# > - One sequence only. With many, reserved but unused room becomes the problem (lesson 06, to come).
+
+# %% [markdown] lang="en" tags=["question"]
+# ## Questions that people ask
+#
+# <details><summary>Why not cache the queries too?</summary>
+#
+# A query is used once, in its own row. Rows of the past are finished, so nobody asks for their queries again.
+#
+# </details>
+# <details><summary>Does the cache make the first token faster?</summary>
+#
+# No. The first token needs the prompt's pass, with or without a cache. It can be faster only if part of the prompt was
+# computed for somebody else before (lesson 09, to come).
+#
+# </details>
+# <details><summary>Is a cached answer the same answer?</summary>
+#
+# In exact arithmetic, yes. In floats it agrees to rounding. Here, in float64, the logits agreed within 1e-12.
+#
+# </details>
+# <details><summary>Why keep K after the rotation by position, and not before?</summary>
+#
+# Because a token's position is fixed, so the rotation never has to be done again. The price is that such a cache cannot be
+# moved to other positions.
+#
+# </details>
+
+# %% [markdown] lang="en" tags=["zh"]
+# ## In three lines
+#
+# - Causal attention never looks ahead, so past K and V never change, and keeping them is exact up to rounding.
+# - It saves token-forwards: 1,499,500 become 1,999. Scores stay quadratic, and seconds gain less than counts.
+# - It costs bytes that grow with every token, and every step reads them all.
+#
+# | term | Chinese | what people say | what it is |
+# |---|---|---|---|
+# | KV cache | KV 缓存 | "the model's memory" | kept keys and values, exact up to rounding |
+# | prefill | 预填充 | "reading the prompt" | one pass over n tokens |
+# | decode | 解码 | "generating" | one pass per new token |
+# | causal mask | 因果掩码 | "no peeking" | row t sees keys 0 to t |
+# | token-forward | 词元前向 | "a step" | one token through the model once |
+#
+# **Open exercises.** *Easy:* let the cache grow by doubling in place of a fixed capacity. What is `nbytes` then?
+# *Medium:* feed the prompt in pieces of 4 tokens. What has to stay the same, and which counts change? *Research:* which
+# tokens' K and V could you drop with the least harm, and how would you measure the harm?
+#
+# **Back:** [00 · Start here](lessons/00_start_here.ipynb)
