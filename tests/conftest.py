@@ -11,17 +11,6 @@ if ctypes.util.find_library("cuda") is None:  # no NVIDIA driver: kernels run in
 import pytest
 
 
-def load_or_skip(name: str):
-    from mini_engine.models import ModelNotFoundError, load_model
-
-    try:
-        return load_model(name)
-    except ModelNotFoundError as missing:
-        if os.environ.get("REQUIRE_MODEL") == "1":
-            raise
-        pytest.skip(str(missing))
-
-
 @pytest.fixture(scope="session")
 def tiny_gqa():
     """The small trained model of the repository, with its tokenizer. It is committed, so its absence is an error."""
@@ -33,4 +22,11 @@ def tiny_gqa():
 @pytest.fixture(scope="session")
 def smollm2():
     """SmolLM2-135M-Instruct. Skips where it is not installed, unless REQUIRE_MODEL=1."""
-    return load_or_skip("smollm2-135m")
+    from mini_engine.models import ModelNotFoundError, load_model
+
+    try:
+        return load_model("smollm2-135m")
+    except ModelNotFoundError as missing:
+        if os.environ.get("REQUIRE_MODEL") == "1":
+            raise
+        pytest.skip(str(missing))

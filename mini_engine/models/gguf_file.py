@@ -92,14 +92,24 @@ class GGUFFile:
                 f"{path}: not a readable GGUF file of {path.stat().st_size} bytes ({type(error).__name__}: {error}); {REMEDY}"
             ) from error
         self._tensors = {hf_name(tensor.name): tensor for tensor in self._reader.tensors}
-        self.spec = self._spec()
+        try:
+            self.spec = self._spec()
+        except (UnsupportedModelError, CorruptModelError):
+            raise
+        except (ValueError, TypeError, ZeroDivisionError) as error:
+            raise CorruptModelError(f"{path}: the metadata holds an impossible value ({error}); {REMEDY}") from error
         check_spec(self.spec, path)
 
     def field(self, key: str, default: Any = ...) -> Any:
-        """A metadata value. CorruptModelError when it is missing and there is no default."""
+        """A metadata value. CorruptModelError when it is not text, or is missing and there is no default."""
         field = self._reader.fields.get(key)
         if field is not None:
-            return field.contents()
+            try:
+                return field.contents()
+            except UnicodeDecodeError as error:
+                raise CorruptModelError(
+                    f"{self.path}: the metadata {key} is not valid text ({error}); {REMEDY}"
+                ) from None
         if default is ...:
             raise CorruptModelError(f"{self.path}: the metadata lacks {key}; {REMEDY}")
         return default
@@ -191,15 +201,15 @@ class GGUFFile:
         """The tokenizer rebuilt from the vocabulary and merges in the file."""
         from mini_engine.models.gguf_tokenizer import build_backend
 
+        backend = build_backend(self)
         ids = {
             name: self.field(f"tokenizer.ggml.{name}_token_id", None) for name in ("bos", "eos", "unknown", "padding")
         }
-        tokens = self.field("tokenizer.ggml.tokens", None)
         tokenizer = Tokenizer(
-            build_backend(self),
+            backend,
             eos_token_ids=self.spec.eos_token_ids,
             chat_template=self.field("tokenizer.chat_template", None),
-            special_tokens={f"{name}_token": tokens[i] for name, i in ids.items() if i is not None},
+            special_tokens={f"{name}_token": backend.id_to_token(i) or "" for name, i in ids.items() if i is not None},
         )
         check_vocabulary(tokenizer, self.spec, self.path)
         return tokenizer

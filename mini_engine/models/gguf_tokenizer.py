@@ -62,7 +62,11 @@ def build_backend(file: GGUFFile) -> Tokenizer:
         ]
     )
     if file.field("tokenizer.ggml.add_bos_token", False):
-        bos = tokens[file.field("tokenizer.ggml.bos_token_id")]
+        bos = tokenizer.id_to_token(file.field("tokenizer.ggml.bos_token_id"))
+        if bos is None:
+            raise CorruptModelError(
+                f"{file.path}: tokenizer.ggml.bos_token_id is not one of the {len(tokens)} tokens; fetch the file again"
+            )
         tokenizer.post_processor = TemplateProcessing(
             single=[bos, "$A"], pair=[bos, "$A", bos, "$B"], special_tokens=[(bos, vocabulary[bos])]
         )

@@ -44,10 +44,10 @@ class SafetensorsFile:
         try:
             header = json.loads(self._data[8 : 8 + header_size].tobytes())
             header.pop("__metadata__", None)
-            self._tensors = {
-                name: (entry["dtype"], tuple(map(int, entry["shape"])), *map(int, entry["data_offsets"]))
-                for name, entry in header.items()
-            }
+            self._tensors: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
+            for name, entry in header.items():
+                begin, end = map(int, entry["data_offsets"])
+                self._tensors[name] = entry["dtype"], tuple(map(int, entry["shape"])), begin, end
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             raise CorruptModelError(
                 f"{path}: the header is not that of a safetensors file ({error}); {REMEDY}"

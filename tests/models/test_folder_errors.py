@@ -162,6 +162,7 @@ def test_weights_that_are_not_safetensors(folder):
         {"dtype": "F32", "shape": [-1], "data_offsets": [0, -4]},
         {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]},
         {"dtype": "F32", "shape": [0], "data_offsets": [4, 4]},
+        {"dtype": "F32", "shape": [1], "data_offsets": [0, 4, 4]},
         {"dtype": "F32", "shape": [1]},
         {"dtype": "F32", "shape": ["x"], "data_offsets": [0, 4]},
         [],

@@ -145,6 +145,18 @@ def test_missing_metadata(make, key):
     fails(CorruptModelError, make(metadata={key: None}), key)
 
 
+@pytest.mark.parametrize("key", ["llama.embedding_length", "llama.block_count", "llama.context_length"])
+def test_metadata_of_the_wrong_kind(make, key):
+    fails(CorruptModelError, make(metadata={key: "many"}))
+
+
+def test_metadata_that_is_not_text(make):
+    path = make()
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"<|im_start|>", b"<|im_\xff\xff\xffrt|>"))
+    fails(CorruptModelError, path, "tokenizer.ggml.tokens", "not valid text")
+
+
 Q = "model.layers.1.self_attn.q_proj.weight"
 
 
