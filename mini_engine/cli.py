@@ -168,13 +168,12 @@ def _speed(count: int, rate: float) -> str:
 
 
 def _read_prompt(argument: str | None) -> str:
-    if argument is not None and argument != "-":
-        prompt, source = argument, "the prompt"
-        raw = argument.encode("utf-8", "surrogateescape")  # Python keeps undecodable bytes of an argument as surrogates
-    elif argument is None and sys.stdin.isatty():
+    if argument is None and sys.stdin.isatty():
         raise UsageError('give a prompt: mini-engine generate "The capital of France is"')
-    else:
-        raw, source = sys.stdin.buffer.read(), "standard input"
+    if argument is None or argument == "-":
+        source, raw = "standard input", sys.stdin.buffer.read()
+    else:  # Python keeps the undecodable bytes of an argument as surrogates
+        source, raw = "the prompt", argument.encode("utf-8", "surrogateescape")
     try:
         prompt = raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -149,6 +149,13 @@ def test_a_token_at_minus_infinity_is_never_drawn():
     assert draws([-INF, 4.0], 3, temperature=0.7) == [1, 1, 1]
 
 
+@pytest.mark.parametrize(("draw", "token"), [(0.0, 1), (0.5 - 2**-53, 1), (0.5, 3), (1 - 2**-53, 3)])
+@pytest.mark.parametrize("options", [{}, {"top_k": 4}, {"top_p": 0.9999}], ids=str)
+def test_the_ends_of_the_unit_interval_fall_on_tokens_that_have_weight(monkeypatch, draw, token, options):
+    monkeypatch.setattr("mini_engine.sampling.uniform", lambda *_: draw)
+    assert draws([-INF, 0.0, -INF, 0.0, -INF], 1, **options) == [token]
+
+
 @pytest.mark.parametrize("options", [{"temperature": 0}, {}, {"top_k": 2}, {"top_p": 0.5}], ids=str)
 @pytest.mark.parametrize(
     ("logits", "message"),
