@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mini_engine.cache import CacheOp
 from mini_engine.outputs import FinishReason
+from mini_engine.scheduling.request import Request, RequestStatus
 
 
 class Chunk(NamedTuple):
@@ -42,3 +44,27 @@ class SampledToken(NamedTuple):
 
     token_id: int
     finish_reason: FinishReason | None = None
+
+
+@dataclass(slots=True)
+class Draft:
+    """A plan in the making, and what a rollback needs to know about it."""
+
+    budget: int  # tokens still to give away
+    chunks: list[Chunk] = field(default_factory=list)
+    cache_ops: list[CacheOp] = field(default_factory=list)
+    preempted: list[Request] = field(default_factory=list)
+    started: list[tuple[Request, RequestStatus]] = field(default_factory=list)  # and what each was before
+    num_hit_tokens: int = 0
+
+    def add_chunk(self, request: Request, num_tokens: int) -> None:
+        self.chunks.append(Chunk(request.request_id, request.index, request.num_computed_tokens, num_tokens))
+        self.budget -= num_tokens
+
+    def plan(self, finished: Sequence[Request]) -> StepPlan:
+        return StepPlan(
+            chunks=tuple(self.chunks),
+            cache_ops=tuple(self.cache_ops),
+            preempted=tuple(request.key for request in self.preempted),
+            finished=tuple(request.key for request in finished),
+        )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from mini_engine.scheduling.request import Request, RequestStatus
 
@@ -49,37 +48,3 @@ class Priority(FirstComeFirstServed):
 
 
 POLICIES = {"fcfs": FirstComeFirstServed, "shortest_first": ShortestFirst, "priority": Priority}
-
-
-class WaitingQueue:
-    """The waiting sequences, first in line first. Add and take cost O(log n); leaving from the middle costs O(1)."""
-
-    def __init__(self, policy: FirstComeFirstServed) -> None:
-        self._policy = policy
-        self._heap: list[tuple[tuple, int, Request]] = []
-        self._tickets: dict[Request, int] = {}  # a heap entry whose ticket is no longer here has left
-        self._next_ticket = 0
-
-    def add(self, request: Request) -> None:
-        self._next_ticket += 1
-        self._tickets[request] = self._next_ticket
-        heapq.heappush(self._heap, (self._policy.queue_order(request), self._next_ticket, request))
-
-    def remove(self, request: Request) -> None:
-        del self._tickets[request]
-
-    def first(self) -> Request:
-        while True:
-            _, ticket, request = self._heap[0]
-            if self._tickets.get(request) == ticket:
-                return request
-            heapq.heappop(self._heap)
-
-    def __len__(self) -> int:
-        return len(self._tickets)
-
-    def __contains__(self, request: Request) -> bool:
-        return request in self._tickets
-
-    def __iter__(self) -> Iterator[Request]:
-        return iter(self._tickets)

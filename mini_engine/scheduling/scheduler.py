@@ -11,38 +11,20 @@ token budget is shared by all (Sarathi-Serve, Agrawal et al. 2024, OSDI). Intege
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from mini_engine.cache import CacheOp, KVCacheManager, NoFreeBlocksError
+from mini_engine.cache import KVCacheManager, NoFreeBlocksError
 from mini_engine.config import EngineConfig
-from mini_engine.outputs import FinishReason
 from mini_engine.scheduling.admission import Admission
 from mini_engine.scheduling.counters import Counters
-from mini_engine.scheduling.plan import Chunk, SampledToken, StepPlan
-from mini_engine.scheduling.policies import POLICIES, WaitingQueue
+from mini_engine.scheduling.plan import Draft, SampledToken, StepPlan
+from mini_engine.scheduling.policies import POLICIES
 from mini_engine.scheduling.preemption import PREEMPTIONS, Recompute
-from mini_engine.scheduling.request import FINISHED, Request, RequestStatus
+from mini_engine.scheduling.queues import Queues
+from mini_engine.scheduling.request import Request, RequestStatus
 
 
-@dataclass(slots=True)
-class Draft:
-    """A plan in the making, and what a rollback needs to know about it."""
-
-    budget: int  # tokens still to give away
-    chunks: list[Chunk] = field(default_factory=list)
-    cache_ops: list[CacheOp] = field(default_factory=list)
-    preempted: list[Request] = field(default_factory=list)
-    started: list[tuple[Request, RequestStatus]] = field(default_factory=list)  # and what each was before
-    num_hit_tokens: int = 0
-
-    def add_chunk(self, request: Request, num_tokens: int) -> None:
-        self.chunks.append(Chunk(request.request_id, request.index, request.num_computed_tokens, num_tokens))
-        self.budget -= num_tokens
-
-
-class Scheduler:
+class Scheduler(Queues):
     """Iteration-level scheduling of requests over the blocks of a KVCacheManager. Override `admit` and `pick_victim`.
 
     Progress: while anything is unfinished, every step computes a token or ends a sequence. The first in `running` can
@@ -50,78 +32,11 @@ class Scheduler:
     """
 
     def __init__(self, config: EngineConfig, kv: KVCacheManager) -> None:
-        self.config = config
-        self.kv = kv
-        self.policy = POLICIES[config.policy]()
+        super().__init__(config, kv, POLICIES[config.policy]())
         self.preemption: Recompute = PREEMPTIONS[config.preemption]()
         self.admission = Admission(config, kv)
         self.counters = Counters()
-        self.requests: dict[tuple[str, int], Request] = {}
-        # Every sequence is in exactly one of these three.
-        self.waiting = WaitingQueue(self.policy)
-        self.running: list[Request] = []  # in order of service
-        self.ending: list[Request] = []  # finished by the next commit; they hold no blocks
-        self._num_arrivals = self._num_starts = 0
         self._draft: Draft | None = None  # behind the plan that awaits its commit or rollback
-
-    # -- who is here ---------------------------------------------------------------------------------------------------
-
-    def add_request(self, request: Request) -> None:
-        """Queue a sequence. One that asks for no token ends in the next step, whoever waits before it."""
-        self._num_arrivals += 1
-        request.arrival = self._num_arrivals
-        self.requests[request.key] = request
-        if request.num_tokens >= request.max_num_tokens:
-            self.ending.append(request)
-        else:
-            self.waiting.add(request)
-
-    def finish(self, request: Request, reason: FinishReason) -> None:
-        """End a sequence, in whatever state it is, and free its blocks at once."""
-        if request in self.ending:
-            self.ending.remove(request)
-        elif request.status is RequestStatus.RUNNING:
-            self.running.remove(request)
-        else:
-            self.waiting.remove(request)
-        self.kv.free(request)
-        request.status = FINISHED[reason]
-        del self.requests[request.key]
-
-    def fork(self, source: Request, index: int) -> Request:
-        """A branch with the tokens of `source`: it shares every block if a seat is free, else it waits and recomputes."""
-        branch = source.branch(index)
-        self.requests[branch.key] = branch
-        if source in self.ending:
-            self.ending.append(branch)
-        elif source.status is RequestStatus.RUNNING and self.num_seats_taken < self.config.max_num_seqs:
-            branch.num_computed_tokens = source.num_computed_tokens
-            self.kv.fork(source, branch)
-            self._run(branch)
-        else:
-            if source.status is not RequestStatus.WAITING:
-                branch.status = RequestStatus.PREEMPTED
-            self.waiting.add(branch)
-        return branch
-
-    @property
-    def num_seats_taken(self) -> int:
-        """Sequences that run, and branches that will be forked from them."""
-        return sum(request.num_seqs for request in self.running)
-
-    def _run(self, request: Request) -> None:
-        self._num_starts += 1
-        request.status = RequestStatus.RUNNING
-        request.rank = self.policy.rank(request, self._num_starts)
-        insort(self.running, request, key=lambda running: running.rank)
-
-    def _requeue(self, request: Request, status: RequestStatus) -> None:
-        """Take a running sequence's blocks away and let it wait for new ones."""
-        self.running.remove(request)
-        self.kv.free(request)
-        request.num_computed_tokens = 0
-        request.status = status
-        self.waiting.add(request)
 
     # -- plan ----------------------------------------------------------------------------------------------------------
 
@@ -137,12 +52,7 @@ class Scheduler:
         except BaseException:
             self._undo()
             raise
-        return StepPlan(
-            chunks=tuple(draft.chunks),
-            cache_ops=tuple(draft.cache_ops),
-            preempted=tuple(request.key for request in draft.preempted),
-            finished=tuple(request.key for request in self.ending),
-        )
+        return draft.plan(finished=self.ending)
 
     def _schedule_running(self, draft: Draft) -> None:
         running, position = self.running, 0
@@ -163,10 +73,12 @@ class Scheduler:
                 return True
             except NoFreeBlocksError:
                 if len(self.running) == 1:  # it has the whole pool, and needs more
-                    self.running.remove(request)
                     self._end(request)
                     return False
-            victim = self.pick_victim(self.running[position:])
+            not_served = self.running[position:]
+            victim = self.pick_victim(not_served)
+            if victim not in not_served:
+                raise ValueError(f"pick_victim returned {victim}: choose one of {not_served}")
             self._preempt(victim, draft)
             if victim is request:
                 return False
@@ -182,18 +94,11 @@ class Scheduler:
         self.waiting.add(victim)
         self.counters.num_preemptions += 1
 
-    def _end(self, request: Request) -> None:
-        self.kv.free(request)
-        request.num_computed_tokens = 0
-        request.status = RequestStatus.PREEMPTED
-        self.ending.append(request)
-
     def _schedule_waiting(self, draft: Draft) -> None:
         """Start sequences in the policy's order until one does not fit: nobody overtakes it."""
         while self.waiting and draft.budget > 0:
             request = self.waiting.first()
             if self.admission.num_blocks(request.num_tokens) > self.config.num_blocks:  # outgrew the pool, then lost it
-                self.waiting.remove(request)
                 self._end(request)
             elif not self._may_start(request) or not self._start(request, draft):
                 return

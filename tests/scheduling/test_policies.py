@@ -7,7 +7,7 @@ import random
 import pytest
 
 from mini_engine.scheduling import POLICIES, Request, RequestStatus, Scheduler
-from mini_engine.scheduling.policies import WaitingQueue
+from mini_engine.scheduling.queues import WaitingQueue
 from tests.scheduling.helpers import add, make_scheduler, names, planned, step
 
 
