@@ -8,11 +8,11 @@ it; and when it ends, its blocks are free before `step` returns.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from operator import index as as_integer
 from typing import Any
 
+from mini_engine.arguments import COUNT_LIMIT, count
 from mini_engine.backends.base import Backend
 from mini_engine.backends.batch import BatchBuilder
 from mini_engine.cache import KVCacheManager
@@ -21,7 +21,7 @@ from mini_engine.film import Film
 from mini_engine.invariants import check_all
 from mini_engine.output_processor import Branch, OutputProcessor, RequestState
 from mini_engine.outputs import RequestOutput
-from mini_engine.prompt_checks import checked_prompt
+from mini_engine.request_checks import check_options, checked_prompt
 from mini_engine.sampling import SamplingParams
 from mini_engine.scheduling import Request, RequestStatus, SampledToken, Scheduler, StepPlan
 from mini_engine.stats import EngineStats
@@ -63,7 +63,6 @@ class LLMEngine:
         backend.init_kv(config.num_blocks, config.block_size, config.num_swap_blocks)
         self._batches = BatchBuilder(config.block_size)
         self._outputs = OutputProcessor()
-        self._unseen: dict[str, None] = {}  # requests that changed outside of a step
         self._film = Film(self) if record else None
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -88,10 +87,8 @@ class LLMEngine:
         if request_id in self._outputs.states:
             raise ValueError(f"request id {request_id!r} is in use: choose another, or wait for its last output")
         token_ids = checked_prompt(prompt_token_ids, self.config, self.backend.vocab_size)
-        if params.n > self.config.max_num_seqs:
-            raise ValueError(
-                f"n={params.n} is more than max_num_seqs={self.config.max_num_seqs}: each branch takes a seat"
-            )
+        names = {"request_id": request_id, "cache_salt": cache_salt or "", "adapter": adapter or ""}
+        check_options(params, names, self.config)
         assert self.config.max_model_len is not None
         max_tokens = min(params.max_tokens, self.config.max_model_len - len(token_ids))
         request = Request(
@@ -99,7 +96,7 @@ class LLMEngine:
             token_ids,
             max_tokens,
             n=params.n,
-            priority=as_integer(priority),
+            priority=count("priority", priority, minimum=-COUNT_LIMIT),
             cache_salt=cache_salt,
             adapter=adapter,
         )
@@ -139,8 +136,7 @@ class LLMEngine:
             branch.end("abort")
             ended = True
         if ended:
-            self._see_end(state)
-            self._unseen[request_id] = None
+            self._outputs.changed(state, self.clock())
             self._record("abort", request_id=request_id, index=index)
         return ended
 
@@ -187,14 +183,15 @@ class LLMEngine:
                 self._roll_back(plan, error)
                 raise
             changed = self.scheduler.commit(plan, tokens)
-            self._see(plan, changed)
-        unseen, self._unseen = self._unseen, {}
-        return [self._take_output(request_id) for request_id in unseen]
+            for request in changed:
+                if request.finish_reason is not None:
+                    self._batches.forget(request.key)
+            self._outputs.commit(plan, changed, self.clock())
+            self._record("step", plan=plan)
+        return self._outputs.take_unseen()
 
     def _execute(self, plan: StepPlan) -> dict[tuple[str, int], SampledToken]:
         """Run a plan on the backend and sample; a token for every sequence whose known tokens are now all computed."""
-        for key in plan.preempted:
-            self._batches.forget(key)
         if plan.cache_ops:
             self.backend.apply_ops(plan.cache_ops)
         if not plan.chunks:
@@ -209,7 +206,7 @@ class LLMEngine:
             request = requests[request_id, index]
             if start + num_tokens == len(request.token_ids):
                 sampled.append(request)
-        return self._outputs.take(result, sampled)
+        return self._outputs.sample(result, sampled)
 
     def _roll_back(self, plan: StepPlan, error: BaseException) -> None:
         planned = [self.scheduler.requests[chunk.request_id, chunk.index] for chunk in plan.chunks]
@@ -217,43 +214,6 @@ class LLMEngine:
         self._outputs.rewind(planned)
         self._batches.clear()
         self._record("rollback", error=type(error).__name__)
-
-    def _see(self, plan: StepPlan, changed: Iterable[Request]) -> None:
-        """Note what a committed step changed: times, ends, and whom to report."""
-        now = self.clock()
-        states = self._outputs.states
-        for chunk in plan.chunks:
-            metrics = states[chunk.request_id].metrics
-            if metrics.scheduled_time is None:
-                metrics.scheduled_time = now
-        for request in changed:
-            state = states[request.request_id]
-            branch = state.branches[request.index]
-            if request.num_output_tokens and request.key not in plan.finished:
-                if state.metrics.first_token_time is None:
-                    state.metrics.first_token_time = now
-                if request.index == 0:
-                    state.metrics.token_times.append(now)
-            if request.index == 0:
-                state.num_cached_tokens = request.num_cached_tokens
-            if reason := request.finish_reason:
-                self._batches.forget(request.key)
-                branch.end(reason)
-                for pending in range(1, request.num_pending_branches + 1):
-                    state.branches[pending].end(reason)
-                self._see_end(state)
-            self._unseen[request.request_id] = None
-        self._record("step", plan=plan)
-
-    def _see_end(self, state: RequestState) -> None:
-        if state.finished:
-            state.metrics.finish_time = self.clock()
-
-    def _take_output(self, request_id: str) -> RequestOutput:
-        state = self._outputs.states[request_id]
-        if state.finished:
-            del self._outputs.states[request_id]
-        return state.output()
 
     # -- looking in ----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any
 from mini_engine.backends.base import StepResult
 from mini_engine.outputs import CompletionOutput, FinishReason, RequestMetrics, RequestOutput
 from mini_engine.sampling import Sampler, SamplingParams
-from mini_engine.scheduling import Request, SampledToken
+from mini_engine.scheduling import Request, SampledToken, StepPlan
 from mini_engine.stopping import StopChecker
 
 
@@ -103,11 +103,12 @@ class OutputProcessor:
 
     def __init__(self) -> None:
         self.states: dict[str, RequestState] = {}
+        self._unseen: dict[str, RequestState] = {}  # those that changed since their last output, in that order
 
     def branch(self, key: tuple[str, int]) -> Branch:
         return self.states[key[0]].branches[key[1]]
 
-    def take(self, result: StepResult, requests: Sequence[Request]) -> dict[tuple[str, int], SampledToken]:
+    def sample(self, result: StepResult, requests: Sequence[Request]) -> dict[tuple[str, int], SampledToken]:
         """Sample one row of logits for every sequence in `requests` and its pending branches, and add the tokens.
 
         All are drawn before any is added, so an error in the logits leaves every completion as it was.
@@ -134,3 +135,37 @@ class OutputProcessor:
                 branch = self.branch((request.request_id, index))
                 if branch.checker.num_tokens != request.num_output_tokens:
                     branch.rewind(request.token_ids[request.num_prompt_tokens :])
+
+    def commit(self, plan: StepPlan, changed: Iterable[Request], now: float) -> None:
+        """Note what a committed step changed: times, ends, and whom to report."""
+        for chunk in plan.chunks:
+            metrics = self.states[chunk.request_id].metrics
+            if metrics.scheduled_time is None:
+                metrics.scheduled_time = now
+        for request in changed:
+            state = self.states[request.request_id]
+            if request.index == 0:
+                state.num_cached_tokens = request.num_cached_tokens
+            if request.key not in plan.finished:  # then it gained a token
+                if state.metrics.first_token_time is None:
+                    state.metrics.first_token_time = now
+                if request.index == 0:
+                    state.metrics.token_times.append(now)
+            if request.finish_reason is not None:
+                for index in (request.index, *range(1, request.num_pending_branches + 1)):
+                    state.branches[index].end(request.finish_reason)
+            self.changed(state, now)
+
+    def changed(self, state: RequestState, now: float) -> None:
+        """Report a request after this step, for the last time if it is finished."""
+        if state.finished:
+            state.metrics.finish_time = now
+        self._unseen[state.request_id] = state
+
+    def take_unseen(self) -> list[RequestOutput]:
+        """The output so far of every request that changed. Those that are finished are forgotten."""
+        unseen, self._unseen = self._unseen, {}
+        for state in unseen.values():
+            if state.finished:
+                del self.states[state.request_id]
+        return [state.output() for state in unseen.values()]

@@ -14,8 +14,8 @@ from mini_engine.scheduling.request import Request
 class BatchBuilder:
     """Keeps the block tables of running sequences in one array, so that a decode of a long context costs no more.
 
-    A running sequence's table changes only from the block on that its chunk starts in. Whoever stops running must be
-    forgotten before it runs again: its table is a new one.
+    From start to preemption a sequence's table changes only from the block on that its chunk begins in; each start has
+    a new table. Whoever is finished must be forgotten, as another may come under its name.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -25,12 +25,12 @@ class BatchBuilder:
     def clear(self) -> None:
         """Forget everybody."""
         self._tables = np.zeros((0, 1), dtype=np.int32)
-        self._rows: dict[tuple[str, int], int] = {}
+        self._rows: dict[tuple[str, int], tuple[int, int]] = {}  # row, and the start it belongs to
         self._unused: list[int] = []
 
     def forget(self, key: tuple[str, int]) -> None:
-        """Drop the table of a sequence that stopped running."""
-        row = self._rows.pop(key, None)
+        """Drop the table of a sequence."""
+        row, _ = self._rows.pop(key, (None, 0))
         if row is not None:
             self._tables[row] = 0  # whoever gets the row next finds a tail of null blocks
             self._unused.append(row)
@@ -73,21 +73,19 @@ class BatchBuilder:
         )
 
     def _keep(self, request: Request, first: int, num_blocks: int) -> int:
-        """Bring a sequence's row up to date from block `first` on, all of it if it is new; returns the row."""
-        row = self._rows.get(request.key)
-        if row is None or num_blocks > self._tables.shape[1]:
-            if row is None:
-                first = 0
-                if not self._unused:
-                    self._grow(rows=max(8, len(self._tables)))
-                row = self._rows[request.key] = self._unused.pop()
-            self._grow(
-                columns=max(0, 2 * num_blocks - self._tables.shape[1]) if num_blocks > self._tables.shape[1] else 0
-            )
+        """Bring a sequence's row up to date from block `first` on, all of it after a new start; returns the row."""
+        row, start = self._rows.get(request.key, (-1, 0))
+        if start != request.num_starts:
+            self.forget(request.key)
+            if not self._unused:
+                self._grow(rows=max(8, len(self._tables)))
+            row, first = self._unused.pop(), 0
+            self._rows[request.key] = (row, request.num_starts)
+        if num_blocks > self._tables.shape[1]:
+            self._grow(columns=2 * num_blocks - self._tables.shape[1])
         self._tables[row, first:num_blocks] = request.block_table[first:num_blocks]
         return row
 
     def _grow(self, rows: int = 0, columns: int = 0) -> None:
-        if rows or columns:
-            self._unused += range(len(self._tables), len(self._tables) + rows)
-            self._tables = np.pad(self._tables, ((0, rows), (0, columns)))
+        self._unused += range(len(self._tables), len(self._tables) + rows)
+        self._tables = np.pad(self._tables, ((0, rows), (0, columns)))

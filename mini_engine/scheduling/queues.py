@@ -101,6 +101,7 @@ class Queues:
     def _run(self, request: Request) -> None:
         self._num_starts += 1
         request.status = RequestStatus.RUNNING
+        request.num_starts += 1
         request.rank = self.policy.rank(request, self._num_starts)
         insort(self.running, request, key=lambda running: running.rank)
 

@@ -44,6 +44,7 @@ class Request:
         "num_computed_tokens",
         "num_pending_branches",
         "num_prompt_tokens",
+        "num_starts",
         "priority",
         "rank",
         "request_id",
@@ -79,8 +80,10 @@ class Request:
         # Branches 1 to n - 1 are forked off when the prompt has been computed. Until then this one keeps their seats.
         self.num_pending_branches = n - 1
         self.status = RequestStatus.WAITING
-        self.arrival = 0  # set by the scheduler: order of arrival
-        self.rank: tuple[int, ...] = ()  # and order of service among those that run
+        # Set by the scheduler.
+        self.arrival = 0  # order of arrival
+        self.num_starts = 0  # 1 when it runs for the first time, one more after each preemption
+        self.rank: tuple[int, ...] = ()  # order of service among those that run
 
     @property
     def num_tokens(self) -> int:

@@ -12,6 +12,7 @@ from mini_engine.scheduling import Chunk, Request, StepPlan
 
 def test_a_mixed_batch_in_full():
     decode, prefill = Request("d", [5, 6, 7, 8, 9], 10), Request("p", [1, 2, 3, 4, 5, 6], 10)
+    decode.num_starts = prefill.num_starts = 1
     decode.block_table, prefill.block_table = [3, 1, 9], [4, 2]
     requests = {request.key: request for request in (decode, prefill)}
     batch = BatchBuilder(2).build(StepPlan((Chunk("d", 0, 4, 1), Chunk("p", 0, 1, 3))), requests)
@@ -34,9 +35,14 @@ def test_tables_follow_growth_copies_departures_and_returns():
             if rng.random() < 0.1:
                 builder.forget(key)
                 del running[key]
+            elif rng.random() < 0.1:  # preempted and resumed
+                running[key].block_table = []
+                running[key].num_starts += 1
+                running[key].num_computed_tokens = rng.randrange(running[key].num_computed_tokens + 1) // size * size
         while len(running) < rng.randrange(1, 12):
             request = Request(f"r{rng.randrange(30)}", list(range(1 + rng.randrange(9))), 100)
             if request.key not in running:
+                request.num_starts = 1
                 running[request.key] = request
         for request in running.values():
             start = request.num_computed_tokens
@@ -44,7 +50,7 @@ def test_tables_follow_growth_copies_departures_and_returns():
                 request.block_table[start // size] = rng.randrange(1, 1000)  # copied on write
             while len(request.block_table) * size < request.num_tokens:
                 request.block_table.append(rng.randrange(1, 1000))
-        chosen = [request for request in running.values() if rng.random() < 0.8]
+        chosen = [r for r in running.values() if rng.random() < 0.8 and r.num_computed_tokens < r.num_tokens]
         plan = StepPlan(
             tuple(Chunk(*r.key, r.num_computed_tokens, r.num_tokens - r.num_computed_tokens) for r in chosen)
         )

@@ -68,6 +68,25 @@ def test_more_branches_than_seats_are_refused():
     assert not engine.has_unfinished_requests()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cache_salt": 5}, "cache_salt=5 must be a string"),
+        ({"adapter": b"x"}, "must be a string"),
+        ({"cache_salt": "\ud800"}, "surrogates"),
+        ({"priority": "high"}, "priority='high' must be an integer"),
+        ({"priority": 0.5}, "priority=0.5 must be an integer"),
+    ],
+)
+def test_a_bad_option_is_refused_and_changes_nothing(options, message):
+    engine = make_engine(4)
+    with pytest.raises(ValueError, match=message):
+        engine.add_request("a", [1], greedy(1), **options)
+    assert not engine.has_unfinished_requests()
+    engine.add_request("a", [1], greedy(1), priority=-3, cache_salt="s", adapter="v1")
+    run(engine)
+
+
 def test_stop_strings_need_a_tokenizer():
     engine = make_engine(4)
     with pytest.raises(ValueError, match="tokenizer"):
@@ -171,6 +190,20 @@ def test_metrics_follow_a_request():
     assert a.token_times[0] == a.first_token_time
     assert len(a.token_times) == 3
     assert a.token_times == sorted(set(a.token_times))
+
+
+@pytest.mark.parametrize(("max_tokens", "cached"), [(1, 0), (2, 4), (5, 4), (6, 8), (7, 8)])
+def test_the_next_turn_hits_what_decoding_computed(max_tokens, cached):
+    """The last sampled token has no K/V: three and five tokens make one full block that can be hit, not two."""
+    engine = make_engine(8)
+    engine.add_request("a", tokens(1, 3), greedy(max_tokens))
+    said = run(engine)["a"].outputs[0].token_ids
+    assert engine.stats().num_cached_blocks == cached // 4
+    params = greedy(2)
+    engine.add_request("b", [*tokens(1, 3), *said, 50, 51, 52], params)
+    output = run(engine)["b"]
+    assert output.num_cached_tokens == cached
+    assert is_cold(engine, output, params)
 
 
 # -- branches ----------------------------------------------------------------------------------------------------------

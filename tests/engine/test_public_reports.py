@@ -15,7 +15,7 @@ import pytest
 
 from mini_engine.backends import AuditBackend
 from mini_engine.sampling import SamplingParams
-from mini_engine.scheduling import RequestStatus, SampledToken
+from mini_engine.scheduling import Request, RequestStatus, SampledToken
 from tests.engine.helpers import chunks, greedy, is_cold, make_engine, run, steps, tokens
 
 # -- publish, match, evict ---------------------------------------------------------------------------------------------
@@ -270,6 +270,18 @@ def test_a_late_result_of_an_aborted_request_is_ignored_vllm_42157():
     changed = scheduler.commit(plan, {("a", 0): SampledToken(7), ("b", 0): SampledToken(8)})
     assert [request.request_id for request in changed] == ["b"]
     assert scheduler.requests["b", 0].token_ids[-1] == 8
+
+
+def test_a_late_result_does_not_reach_a_new_request_of_the_same_name():
+    engine = make_engine(8)
+    engine.add_request("a", tokens(1, 5), greedy(4))
+    scheduler = engine.scheduler
+    plan = scheduler.schedule()
+    scheduler.finish(scheduler.requests["a", 0], "abort")
+    scheduler.add_request(Request("a", tokens(11, 15), 4))
+    assert scheduler.commit(plan, {("a", 0): SampledToken(7)}) == []
+    assert scheduler.requests["a", 0].token_ids == tokens(11, 15)
+    assert scheduler.requests["a", 0].num_computed_tokens == 0
 
 
 # -- scheduling --------------------------------------------------------------------------------------------------------

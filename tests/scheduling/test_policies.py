@@ -178,14 +178,16 @@ def test_a_hit_needs_no_block_of_its_own_unless_nobody_holds_it():
 
 
 def test_nobody_starts_in_a_step_that_preempts():
-    scheduler = make_scheduler(4)
+    scheduler = make_scheduler(4, policy="priority")
     add(scheduler, "a", 8)
     add(scheduler, "b", 8)
     step(scheduler)
-    add(scheduler, "c", 1)
+    add(scheduler, "c", 1, priority=-1)  # first in line, and there will be a block for it
     plan = step(scheduler)
     assert plan.preempted == (("b", 0),)
+    assert scheduler.kv.num_free_blocks == 1
     assert planned(plan) == {"a": 1}
+    assert planned(step(scheduler)) == {"c": 1, "a": 1}
 
 
 # -- what making room means --------------------------------------------------------------------------------------------

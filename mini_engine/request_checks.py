@@ -1,11 +1,12 @@
-"""What makes a prompt impossible to run, found before anything is changed."""
+"""What makes a request impossible to run, found before anything is changed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import index
 
 from mini_engine.config import EngineConfig
+from mini_engine.sampling import SamplingParams
 
 
 def checked_prompt(prompt_token_ids: Sequence[int], config: EngineConfig, vocab_size: int) -> list[int]:
@@ -34,3 +35,13 @@ def checked_prompt(prompt_token_ids: Sequence[int], config: EngineConfig, vocab_
             "prefill it could never run; set enable_chunked_prefill, or raise the budget"
         )
     return token_ids
+
+
+def check_options(params: SamplingParams, names: Mapping[str, object], config: EngineConfig) -> None:
+    """ValueError for more branches than seats, or for a name (request id, salt, adapter) that is no proper string."""
+    if params.n > config.max_num_seqs:
+        raise ValueError(f"n={params.n} is more than max_num_seqs={config.max_num_seqs}: each branch takes a seat")
+    for name, value in names.items():
+        if not isinstance(value, str):
+            raise ValueError(f"{name}={value!r} must be a string")
+        value.encode()  # the cache hashes bytes; half a surrogate pair has none, which is a ValueError too
