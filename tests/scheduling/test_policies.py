@@ -190,6 +190,28 @@ def test_nobody_starts_in_a_step_that_preempts():
     assert planned(step(scheduler)) == {"c": 1, "a": 1}
 
 
+@pytest.mark.parametrize("options", [{}, {"preemption": "swap", "num_swap_blocks": 9}])
+@pytest.mark.parametrize("answer", [True, False])
+def test_a_subclass_may_admit_anybody_or_nobody(options, answer):
+    """Whatever `admit` says, blocks are never given out twice, and everybody gets through."""
+
+    class Custom(Scheduler):
+        def admit(self, request):
+            return answer
+
+    scheduler = make_scheduler(5, cls=Custom, max_num_batched_tokens=16, **options)
+    for number, name in enumerate("abcdef"):
+        add(scheduler, name, 5 + number, max_tokens=5)
+    most_running = 0
+    for _ in range(200):
+        if scheduler.requests:
+            step(scheduler)
+            most_running = max(most_running, len(scheduler.running))
+    assert not scheduler.requests
+    assert scheduler.kv.num_free_blocks == 5
+    assert (most_running > 1) == answer
+
+
 # -- what making room means --------------------------------------------------------------------------------------------
 
 
