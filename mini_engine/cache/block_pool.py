@@ -136,6 +136,11 @@ class BlockPool:
         self._check(block)
         return bool(self._published[block])
 
+    def is_private(self, block: int) -> bool:
+        """Whether one table alone holds this block and nobody can find it: only then may it be written to."""
+        self._check(block)
+        return self._refs[block] == 1 and not self._published[block]
+
     def block(self, block: int) -> Block:
         """All there is to know about one block."""
         return Block(block, self.ref_count(block), self.is_published(block))

@@ -85,7 +85,7 @@ class BlockTables:
 
     def num_blocks_to_append(self, request: CacheRequest, n: int = 1) -> int:
         """By how much num_free_blocks would fall in append(request, n)."""
-        must_copy, num_new = self._plan_append(request, n)
+        must_copy, num_new = self._plan_append(self._resident(request), request, n)
         return must_copy + num_new
 
     def append(self, request: CacheRequest, n: int = 1) -> list[CacheOp]:
@@ -93,31 +93,23 @@ class BlockTables:
 
         NoFreeBlocksError when blocks are lacking; ValueError when the request is swapped out or n is less than 1.
         """
-        must_copy, num_new = self._plan_append(request, n)
+        sequence = self._resident(request)
+        must_copy, num_new = self._plan_append(sequence, request, n)
         if must_copy + num_new > self.pool.num_free:
             raise NoFreeBlocksError(must_copy + num_new, self.pool.num_free)
-        sequence = self._sequence(request)
-        op = self.cow_if_shared(request)
-        sequence.table += self.pool.allocate(num_new)
+        ops = [self._copy(sequence, request.num_computed_tokens // self.block_size)] if must_copy else []
+        if num_new:
+            sequence.table += self.pool.allocate(num_new)
         sequence.num_allocated = max(sequence.num_allocated, request.num_computed_tokens + n)
-        return [] if op is None else [op]
+        return ops
 
     def cow_if_shared(self, request: CacheRequest) -> CacheOp | None:
         """Copy on write: if the block for the next token is held by others too, or published, replace it by a copy.
 
         None when the block is the request's own, or does not exist yet. NoFreeBlocksError when no block is free.
-        The new block is taken before the old one is given up: a failure must not leave two owners with one count.
         """
-        sequence = self._resident(request)
-        if not self._must_copy(request):
-            return None
-        i = request.num_computed_tokens // self.block_size
-        src = sequence.table[i]
-        (dst,) = self.pool.allocate(1)
-        sequence.table[i] = dst
-        self.pool.release([src])
-        sequence.num_published = min(sequence.num_published, i)
-        return CacheOp("copy", src, dst)
+        sequence, i = self._resident(request), request.num_computed_tokens // self.block_size
+        return self._copy(sequence, i) if self._must_copy(sequence, i) else None
 
     def fork(self, src: CacheRequest, dst: CacheRequest) -> None:
         """Let dst share the blocks that hold src's computed tokens. Takes no block.
@@ -195,25 +187,33 @@ class BlockTables:
         hits = [] if table else self.match(request)
         return hits, max(0, self._num_blocks(num_tokens) - len(table) - len(hits))
 
-    def _plan_append(self, request: CacheRequest, n: int) -> tuple[bool, int]:
+    def _plan_append(self, sequence: Sequence, request: CacheRequest, n: int) -> tuple[bool, int]:
         """Whether the first block to be written must be copied, and the number of new blocks."""
-        table = self._resident(request).table
+        start, num_blocks = request.num_computed_tokens, len(sequence.table)
         if n < 1:
             raise ValueError(f"n={n}: append makes room for at least 1 token")
-        room = len(table) * self.block_size
-        if request.num_computed_tokens > room:
+        if start > num_blocks * self.block_size:
             raise ValueError(
-                f"{_name(request)} claims {request.num_computed_tokens} computed tokens, its blocks hold {room}"
+                f"{_name(request)} claims {start} computed tokens, its blocks hold {num_blocks * self.block_size}"
             )
-        num_new = self._num_blocks(request.num_computed_tokens + n) - len(table)
-        return self._must_copy(request), max(0, num_new)
+        num_new = self._num_blocks(start + n) - num_blocks
+        return self._must_copy(sequence, start // self.block_size), max(0, num_new)
 
-    def _must_copy(self, request: CacheRequest) -> bool:
-        i = request.num_computed_tokens // self.block_size
-        if i >= len(request.block_table):
-            return False
-        block = request.block_table[i]
-        return self.pool.ref_count(block) > 1 or self.pool.is_published(block)
+    def _must_copy(self, sequence: Sequence, i: int) -> bool:
+        """Whether block i of the table exists and others would see what is written into it."""
+        return i < len(sequence.table) and not self.pool.is_private(sequence.table[i])
+
+    def _copy(self, sequence: Sequence, i: int) -> CacheOp:
+        """Replace block i of the table by a copy of its own.
+
+        The new block is taken before the old one is given up: a failure must not leave two owners with one count.
+        """
+        src = sequence.table[i]
+        (dst,) = self.pool.allocate(1)
+        sequence.table[i] = dst
+        self.pool.release([src])
+        sequence.num_published = min(sequence.num_published, i)
+        return CacheOp("copy", src, dst)
 
 
 def _key(request: CacheRequest) -> tuple[str, int]:

@@ -181,7 +181,7 @@ def _snapshot(manager: KVCacheManager, requests: Sequence[CacheRequest]) -> list
     state.append(("the index", {block: manager.index.history(block) for block in manager.index.blocks()}))
     for request in requests:
         sequence = manager._sequences.get((request.request_id, request.index))
-        notes = (False, [], 0, 0)  # a failed first call may leave us knowing the request's hashes, and no more
+        notes: tuple = (False, [], 0, 0)  # a failed first call may leave us knowing the request's hashes, and no more
         if sequence is not None:
             notes = (sequence.is_swapped, list(sequence.host_blocks), sequence.num_allocated, sequence.num_published)
         state.append((_name(request), (list(request.block_table), request.num_computed_tokens, notes)))

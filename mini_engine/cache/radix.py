@@ -18,7 +18,8 @@ class _Node:
     __slots__ = ("blocks", "children", "key", "parent", "start", "tokens")
 
     def __init__(self, parent: _Node | None, key: Hashable, start: int) -> None:
-        self.parent, self.key, self.start = parent, key, start
+        self.parent: _Node = parent or self  # the root is its own parent
+        self.key, self.start = key, start
         self.tokens: list[array[int]] = []
         self.blocks: list[dict[int, None]] = []  # for each block of the edge, its twins in order of publication
         self.children: dict[Hashable, _Node] = {}  # by the child's first block, see _key
@@ -38,11 +39,12 @@ class RadixPrefixIndex:
 
     def match(self, chain: TokenChain, limit: int) -> list[int]:
         hits: list[int] = []
-        node: _Node | None = self._root
+        node = self._root
         while len(hits) < limit:
-            node = node.children.get(_key(chain, len(hits)))
-            if node is None:
+            child = node.children.get(_key(chain, len(hits)))
+            if child is None:
                 return hits
+            node = child
             for tokens, twins in zip(node.tokens, node.blocks):
                 if len(hits) == limit or not twins or tokens != chain.tokens[len(hits)]:
                     return hits
@@ -80,9 +82,10 @@ class RadixPrefixIndex:
         return set(self._node_of)
 
     def history(self, block: int) -> list[int]:
-        node: _Node | None = self._node_of[block]
+        node = self._node_of[block]
         parts = node.tokens[: self._depth_of[block] - node.start + 1]
-        while (node := node.parent) is not None:
+        while node is not self._root:
+            node = node.parent
             parts = node.tokens + parts
         return [token for tokens in parts for token in tokens]
 

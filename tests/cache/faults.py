@@ -205,19 +205,19 @@ FAULTS = [
         "        (dst,) = self.pool.allocate(1)\n        sequence.table[i] = dst\n        self.pool.release([src])\n",
         "        self.pool.release([src])\n        (dst,) = self.pool.allocate(1)\n        sequence.table[i] = dst\n",
     ),
-    Fault("copy on write drops the copy", TABLES, "        return [] if op is None else [op]", "        return []"),
+    Fault("copy on write drops the copy", TABLES, "        return ops\n", "        return []\n"),
     Fault("a copy in the wrong direction", TABLES, 'CacheOp("copy", src, dst)', 'CacheOp("copy", dst, src)'),
     Fault(
         "no copy on write",
-        TABLES,
-        "        return self.pool.ref_count(block) > 1 or self.pool.is_published(block)",
-        "        return False",
+        POOL,
+        "        return self._refs[block] == 1 and not self._published[block]\n",
+        "        return True\n",
     ),
     Fault(
         "published blocks are written in place",
-        TABLES,
-        "        return self.pool.ref_count(block) > 1 or self.pool.is_published(block)",
-        "        return self.pool.ref_count(block) > 1",
+        POOL,
+        "        return self._refs[block] == 1 and not self._published[block]\n",
+        "        return self._refs[block] == 1\n",
     ),
     Fault(
         "a copied block keeps its published state",
@@ -228,8 +228,8 @@ FAULTS = [
     Fault(
         "slot off by one at a block edge",
         TABLES,
-        "        num_new = self._num_blocks(request.num_computed_tokens + n)",
-        "        num_new = self._num_blocks(request.num_computed_tokens + n - 1)",
+        "        num_new = self._num_blocks(start + n)",
+        "        num_new = self._num_blocks(start + n - 1)",
     ),
     Fault(
         "append forgets the copy when it counts",

@@ -103,7 +103,9 @@ class PoolMachine(RuleBasedStateMachine):
         assert self.pool.num_cached == len(self.published)
         assert set(self.pool.published_blocks()) == self.published
         for block in range(1, self.pool.num_blocks + 1):
-            assert self.pool.block(block) == (block, self.refs.get(block, 0), block in self.published)
+            count, published = self.refs.get(block, 0), block in self.published
+            assert self.pool.block(block) == (block, count, published)
+            assert self.pool.is_private(block) == (count == 1 and not published)
 
 
 TestPool = PoolMachine.TestCase

@@ -55,6 +55,16 @@ def test_a_collision_in_the_middle_stops_publication_there(prefix_index):
     assert world.run("d", [9, 4, 4, 0, 3, 3, 2, 4, 9]) == 0
 
 
+def test_equal_names_and_tokens_after_another_history_are_no_hit(prefix_index):
+    """The K/V of equal tokens differ when what came before differs, be it tokens, adapter or salt."""
+    world = World(12, 2, prefix_index=prefix_index, hasher=WeakHasher())
+    world.run("a", [1, 0, 5, 6, 9])
+    world.run("b", [2, 0, 3, 3, 9])
+    assert world.run("c", [2, 0, 5, 6, 9]) == 2
+    assert world.run("d", [1, 0, 5, 6, 9], adapter="x@1") == 0  # this hasher ignores adapters and salts
+    assert world.run("e", [1, 0, 5, 6, 9], cache_salt="s") == 0
+
+
 def test_salts_keep_tenants_apart_vllm_cve_2025_46570(prefix_index):
     """vllm CVE-2025-46570, PR #17045: time to first token reveals other users' prompts."""
     world = World(12, 4, prefix_index=prefix_index)
