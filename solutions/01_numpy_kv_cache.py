@@ -60,8 +60,8 @@ uncached = tokens[len(prompt) :]
 print(tokenizer.decode(tokens))
 
 # %% [markdown] lang="en"
-# A **token-forward** is one token going once through the model. Now a longer job, the size of a page: a prompt of
-# n = 1,000 tokens and m = 1,000 new ones. Guess before you compute.
+# A **token-forward** is one token going once through the model. Now a longer job: a prompt of n = 1,000
+# tokens and m = 1,000 new ones. Guess before you compute. Put your numbers in place of `None`.
 
 # %%
 predict("01.without_cache", value=None)
@@ -70,7 +70,7 @@ predict("01.with_cache", value=None)
 # %% [markdown] lang="en"
 # ## Exercise 1.1 - count the token-forwards
 #
-# Difficulty 2/5 · importance 4/5 · 10 minutes
+# Difficulty 2/5 · importance 4/5 · 10 minutes · about 3 lines
 #
 # Write `token_forwards(n, m, cached)` for a prompt of n tokens and m new ones, both at least 1.
 #
@@ -169,7 +169,7 @@ def attention_with_loops(q, k, v, scale, offset=0):
 # %% [markdown] lang="en"
 # ## Exercise 1.2 - causal attention without loops
 #
-# Difficulty 3/5 · importance 5/5 · 20 minutes
+# Difficulty 3/5 · importance 5/5 · 20 minutes · about 8 lines
 #
 # Write `causal_attention(q, k, v, scale, offset)` with array operations.
 #
@@ -178,7 +178,8 @@ def attention_with_loops(q, k, v, scale, offset=0):
 # - Query head h reads K/V head `h // (H // K)`. Neighbours share a head.
 # - Large scores must not overflow, and the inputs must not change.
 #
-# Why an offset? With a cache, the new rows are not at the start. One new row after S - 1 cached tokens has offset S - 1.
+# Why an offset? With a cache, the new rows are not at the start. Small case: one new row, T = 1, after two cached tokens.
+# S is 3, the offset is 2, and the row sees keys 0, 1 and 2.
 
 
 # %% exercise="causal_attention"
@@ -297,6 +298,11 @@ for name, change in changes.items():
 # enters through layer 0's attention, so it shows from layer 1 on. A test that looks at layer 0 alone would miss the bug.
 #
 # </details>
+# <details><summary><b>Question.</b> Which models have no such cache?</summary>
+#
+# Those that look both ways, such as BERT. Add a token, and every K and V from layer 1 on changes.
+#
+# </details>
 # <details><summary><b>Question.</b> When do positions move in practice?</summary>
 #
 # When a program cuts the oldest tokens from a chat that got too long, and numbers the rest anew from 0. All kept K are
@@ -307,7 +313,7 @@ for name, change in changes.items():
 # %% [markdown] lang="en"
 # ## Exercise 1.3 - a KV cache
 #
-# Difficulty 3/5 · importance 5/5 · 15 minutes
+# Difficulty 3/5 · importance 5/5 · 15 minutes · about 12 lines
 #
 # Now keep them. Write the class `KVCache(num_layers, capacity, num_kv_heads, head_dim)`.
 #
@@ -317,6 +323,8 @@ for name, change in changes.items():
 # - Layers fill one after another within a pass, so each layer has its own length.
 # - Too many tokens: raise `MemoryError`, name the capacity, and change nothing.
 # - `num_tokens` counts the tokens that every layer holds. `nbytes` is what is reserved, used or not.
+#
+# Small case, one layer, capacity 3: append 2 tokens and get 2 back. Append 1 and get 3 back. Append 1 more: `MemoryError`.
 
 
 # %% exercise="kv_cache"
@@ -419,7 +427,7 @@ for n, m in [(4000, 1), (1000, 10), (1000, 1000), (10, 4000)]:
 # %% [markdown] lang="en"
 # ## Exercise 1.4 - prefill, then decode
 #
-# Difficulty 3/5 · importance 5/5 · 15 minutes
+# Difficulty 3/5 · importance 5/5 · 15 minutes · about 10 lines
 #
 # You have the attention and the cache. Write the loop that uses them: `generate_cached(model, cache, prompt, max_tokens)`.
 #
@@ -428,6 +436,8 @@ for n, m in [(4000, 1), (1000, 10), (1000, 1000), (10, 4000)]:
 # - Greedy: the token with the largest logit. Return a list of `max_tokens` ints. Zero is allowed and runs nothing.
 # - `model.forward(tokens, positions, attend, rows)` returns the logits of those rows. It calls `attend(layer, q, k, v)`
 #   in each layer. Your `attend` appends to the cache and attends to everything in it.
+#
+# Small case, 3 prompt tokens, 3 new ones: passes of 3, 1 and 1 tokens, at positions 0 to 2, then 3, then 4.
 
 
 # %% exercise="generate_cached"
@@ -500,7 +510,7 @@ print(f"equal within 1e-12, relative to the largest: {bool(error < 1e-12)}")
 # %% [markdown] lang="en"
 # ## Exercise 1.5 - break it
 #
-# Difficulty 3/5 · importance 4/5 · 15 minutes
+# Difficulty 3/5 · importance 4/5 · 15 minutes · about 8 lines
 #
 # Here are eight wrong attentions, each a mistake that people make. Below is what the engine writes with each of them.
 # Which ones would you notice?
@@ -590,8 +600,8 @@ print(f"torch was needed: {'torch' in sys.modules}")
 # %% [markdown] lang="en" tags=["claim-torch"]
 # ## A second judge
 #
-# All of this was NumPy. PyTorch has its own attention, written by other people. One decode step through both: single
-# head, many heads, shared heads.
+# All of this was NumPy in float64. PyTorch has its own attention, written by other people. One decode step through both:
+# single head, many heads, shared heads. And the same 40 tokens from the engine on PyTorch, in float32.
 
 # %% tags=["claim-torch"]
 import torch
@@ -605,6 +615,8 @@ for H, K in ((1, 1), (8, 8), (8, 2)):
     ours = causal_attention(q, k, v, scale, offset=99)
     same = bool(np.abs(ours - theirs.transpose(0, 1).numpy()).max() < 1e-12)
     print(f"H = {H}, K = {K}: equal within 1e-12: {same}")
+theirs = LLM("tiny-gqa", backend="torch").generate([question], params, progress=False)
+print(f"same tokens from PyTorch in float32: {theirs[0].outputs[0].token_ids == a.token_ids}")
 
 # %% [markdown] lang="en"
 # ## Does the clock agree with the count?
@@ -720,9 +732,10 @@ for t in (64, 1000, 4000):
 #
 # ## Check yourself
 #
-# One more number, and it is a counter-example. Put yours in place of `None`.
+# Two numbers. The second one is a counter-example.
 
 # %% tags=["self-check"]
+predict("01.tokens_in_a_gib", value=None)
 predict("01.one_token", value=None)
 
 # %% [markdown] lang="en" tags=["in-production"]

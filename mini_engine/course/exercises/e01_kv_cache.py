@@ -340,3 +340,17 @@ ONE_TOKEN_ANSWER = Prediction(
     because="One pass, 500 tokens, either way. The cache costs memory and saves nothing.",
     rtol=0,
 )
+
+TOKENS_IN_A_GIB = Prediction(
+    "01.tokens_in_a_gib",
+    "At 23,040 B a token, how many tokens of SmolLM2 fit into 1 GiB of cache?",
+    2**30 // 23040,
+    "tokens",
+    mistakes=[
+        (10**9 // 23040, "That is 1 GB, 1,000,000,000 bytes. 1 GiB is 1,073,741,824 bytes."),
+        (2**30 // 11520, "That is K or V alone. The 23,040 bytes hold both."),
+        (2**20 // 23040, "That is 1 MiB. A GiB has 1,024 of them."),
+    ],
+    because="1,073,741,824 // 23,040 = 46,603. Two answers of 23,000 tokens, or many short ones.",
+    rtol=0.0002,
+)
