@@ -162,7 +162,9 @@ class LLM:
 
     def _run(self, output: RequestOutput, params: SamplingParams, stats: GenerationStats) -> Iterator[RequestOutput]:
         """Run a request's branches one after another; yields the same, growing output after each token."""
-        assert output.metrics is not None
+        metrics = output.metrics
+        assert metrics is not None
+        metrics.scheduled_time = perf_counter()
         for index in range(params.n):
             for completion in generate_tokens(
                 self.model,
@@ -177,10 +179,11 @@ class LLM:
             ):
                 now = perf_counter()
                 output.outputs[index] = completion
-                if output.metrics.first_token_time is None and completion.token_ids:
-                    output.metrics.first_token_time = now
+                if index == 0 and completion.token_ids:
+                    metrics.token_times.append(now)
+                    metrics.first_token_time = metrics.token_times[0]
                 if completion.finished and index == params.n - 1:
-                    output.metrics.finish_time = now
+                    metrics.finish_time = now
                     output.finished = True
                 yield output
 

@@ -80,9 +80,10 @@ class ByteTokenizer:
 
     eos_token_ids = (EOS,)
     vocab_size = VOCAB
+    bos: tuple[int, ...] = ()
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-        return [PIECES.index(bytes([byte])) for byte in text.encode()]
+        return [*(self.bos if add_special_tokens else ())] + [PIECES.index(bytes([byte])) for byte in text.encode()]
 
     def decode(self, ids) -> str:
         return b"".join(PIECES[i] for i in ids).decode(errors="replace")

@@ -224,8 +224,14 @@ def test_a_stop_token_is_in_the_tokens_and_not_in_the_text(llm, history):
 
 
 def test_times_are_in_order(llm):
-    metrics = llm.generate("abc", GREEDY)[0].metrics
-    assert metrics.arrival_time <= metrics.first_token_time <= metrics.finish_time
+    params = SamplingParams(n=2, temperature=0, max_tokens=8, ignore_eos=True)
+    first, second = (output.metrics for output in llm.generate(["abc", "d"], params))
+    for metrics in (first, second):
+        assert metrics.arrival_time <= metrics.scheduled_time <= metrics.first_token_time <= metrics.finish_time
+        assert len(metrics.token_times) == 8, "those of the first branch"
+        assert metrics.token_times == sorted(metrics.token_times)
+        assert metrics.first_token_time == metrics.token_times[0]
+    assert first.finish_time <= second.scheduled_time, "the second waits in the queue for the first"
 
 
 def test_progress_shows_on_a_terminal_only(llm, monkeypatch):
@@ -246,6 +252,12 @@ def test_progress_shows_on_a_terminal_only(llm, monkeypatch):
 def test_chat_goes_through_the_template(llm, history):
     (output,) = llm.chat([{"role": "user", "content": "hi"}], GREEDY)
     assert output.prompt_token_ids == history.tokenizer.encode("u hi.")
+
+
+def test_a_first_token_is_added_to_plain_text_and_not_to_a_template(llm):
+    llm.tokenizer.bos = (30,)
+    assert llm.generate("hi", GREEDY)[0].prompt_token_ids[0] == 30
+    assert 30 not in llm.chat([{"role": "user", "content": "hi"}], GREEDY)[0].prompt_token_ids
 
 
 # -- the package ------------------------------------------------------------------------------------------------------------

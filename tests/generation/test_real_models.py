@@ -8,6 +8,7 @@ import pytest
 
 from mini_engine import LLM, SamplingParams
 from mini_engine.attention import causal_attention
+from mini_engine.models import load_model, load_weights
 
 PROMPTS = [[5], [7, 3, 11, 2], list(range(40, 73))]
 
@@ -49,13 +50,29 @@ def checkpoint(tmp_path_factory):
 @pytest.mark.parametrize("backend", ["torch", "numpy"])
 @pytest.mark.parametrize("options", [{}, {"cache": "none"}, {"attention": causal_attention}], ids=str)
 def test_greedy_equals_transformers(checkpoint, backend, options):
-    from mini_engine.models import load_weights
-
     folder, expected = checkpoint
     model = load_weights(folder, backend=backend)
     llm = LLM(SimpleNamespace(model=model, tokenizer=None, spec=model.spec), **options)
     outputs = llm.generate(PROMPTS, SamplingParams(temperature=0, max_tokens=24))
     assert [output.outputs[0].token_ids for output in outputs] == expected
+
+
+@pytest.mark.parametrize(("backend", "cache"), [("torch", "contiguous"), ("torch", "none"), ("numpy", "none")])
+def test_tiny_gqa_says_the_same_on_every_path(tiny_gqa, backend, cache):
+    """Against NumPy in float64 with a cache. Where its two best logits are within 1e-3 either token is right."""
+    prompts = ["It was the best of times", "Call me Ishmael.", "No one who had ever seen Catherine", "1, 2, 3"]
+    steps = SamplingParams(temperature=0, max_tokens=24, logprobs=2)
+    truth = LLM("tiny-gqa", "numpy").generate(prompts, steps)
+    path = LLM(tiny_gqa if backend == "torch" else load_model("tiny-gqa", backend="numpy"), cache=cache)
+    compared = 0
+    for expected, got in zip((o.outputs[0] for o in truth), (o.outputs[0] for o in path.generate(prompts, steps))):
+        for right, token, logprobs in zip(expected.token_ids, got.token_ids, expected.logprobs):
+            if token != right:
+                best, second = list(logprobs.values())[:2]
+                assert best - second < 1e-3
+                break
+            compared += 1
+    assert compared >= 64
 
 
 @pytest.mark.model
