@@ -124,8 +124,10 @@ class TokenChain:
 
 
 def _encode(key: str | None) -> bytes:
-    """A string so that no two lists of keys have the same concatenation."""
+    """A key as bytes, so that no two lists of keys have the same concatenation. ValueError unless a string or None."""
     if key is None:
         return b"\0"
+    if not isinstance(key, str):
+        raise ValueError(f"model, adapter and salt are strings, {key!r} is not: give str(...) of it")
     data = key.encode()
     return b"\1" + len(data).to_bytes(8, "little") + data

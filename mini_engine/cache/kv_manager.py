@@ -14,7 +14,7 @@ PREFIX_INDEXES: dict[str, Callable[[], BlockIndex]] = {"hash": PrefixIndex, "rad
 
 
 class KVCacheManager(SwappingTables):
-    """Gives blocks to requests, finds computed prefixes, shares, copies on write, swaps.
+    """Block tables, sharing and swap, with a prefix cache on top: all that a scheduler needs of the cache.
 
     The contract with a scheduler
     -----------------------------
@@ -36,7 +36,6 @@ class KVCacheManager(SwappingTables):
        the sequence: len(token_ids) for whole-prompt admission, hit + chunk for first-chunk admission, prompt plus
        max_tokens for worst-case admission. If hit is more than num_tokens the table simply covers the hit.
        On a table that is not empty `allocate` only grows it (never shrinks it) and returns 0.
-       (A step that was planned and failed: `trim(request)` gives back what was taken beyond num_computed_tokens.)
     3. Every later chunk or decode: `ops = append(request, n)` makes the next n positions, num_computed_tokens onwards,
        writable: it grows the table where it must and, if the block that takes the first of them is shared, copies that
        block first. Blocks reserved earlier are used before new ones are taken. (After `allocate` in the same step no

@@ -61,8 +61,9 @@ class PrefixIndex:
     """The hash chain: name -> entry.
 
     A name alone proves nothing, hashes can collide. A hit compares the tokens as well, and its parent must be the very
-    entry that the block before it hit, or for a first block the same model, adapter and salt. An entry without blocks stays while it has children, so a name means one history
-    for as long as anything depends on it, and a hit is right whatever the hash function.
+    entry that the block before it hit, or for a first block the same model, adapter and salt. An entry without blocks
+    stays while it has children. So a name means one history for as long as anything depends on it, and a hit is right
+    whatever the hash function.
     """
 
     def __init__(self) -> None:

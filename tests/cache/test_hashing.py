@@ -66,6 +66,14 @@ def test_reference_values_of_the_short_hash():
     assert int.from_bytes(hasher.hash_block(None, [1, 2, 3, 4]), "little") == 658132497017838498
 
 
+@pytest.mark.parametrize("key", [1, b"a", ("a", 2)])
+def test_keys_must_be_strings(key):
+    with pytest.raises(ValueError, match="are strings"):
+        BlockHasher("m", adapter=key)
+    with pytest.raises(ValueError, match="are strings"):
+        BlockHasher("m").for_request(None, key)
+
+
 @pytest.mark.parametrize("token", [2**63, -(2**63) - 1, 1.5, "a", None])
 def test_what_is_no_token_is_refused(token):
     with pytest.raises(ValueError, match="token ids must be integers"):
