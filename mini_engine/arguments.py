@@ -101,6 +101,6 @@ def _within(name: str, value: N, minimum: int, limit: int) -> N:
 
 def _short(value: int | Fraction) -> str:
     """A number for a message: a huge one is described by its size (Python refuses to print very long integers)."""
-    if abs(value) < 10**24:
+    if -(10**24) < value < 10**24:
         return str(value)
     return f"{'-' if value < 0 else ''}a number over 10**24"

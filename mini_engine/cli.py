@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from mini_engine import __version__
+from mini_engine import __version__, size
 
 DEFAULT_MODEL = "smollm2-135m"
 FALLBACK_MODEL = "tiny-gqa"
@@ -84,6 +84,12 @@ def _parser() -> argparse.ArgumentParser:
     add("--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be given several times")
     add("--chat", action="store_true", help="the prompt is a message to answer, not a text to continue")
     add("--json", action="store_true", help="print one JSON object at the end instead of the text as it comes")
+
+    sizing = commands.add_parser(
+        "size", help="size a model on a GPU", description="What fits, how fast a step can be, and the arithmetic."
+    )
+    size.add_arguments(sizing)
+    sizing.set_defaults(run=size.run)
 
     download = commands.add_parser("download", help="fetch a model", description="Fetch a model.")
     download.set_defaults(run=run_download)

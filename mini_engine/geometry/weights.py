@@ -48,7 +48,7 @@ def _counted(cfg: ModelSpec, experts: int) -> ParamBreakdown:
     if cfg.layers_without_kv:
         kinds = ", ".join(sorted(set(cfg.layers_without_kv)))
         raise ValueError(
-            f"layers_without_kv: the weights of {kinds} layers cannot be counted; give the number of parameters yourself"
+            f"layers_without_kv: the weights of {kinds} layers cannot be counted; give the number of parameters"
         )
     h, layers, moe_layers = cfg.hidden_size, cfg.num_hidden_layers, cfg.num_moe_layers
     matrices = 3 if cfg.gated_mlp else 2
