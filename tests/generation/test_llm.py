@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -157,9 +158,10 @@ def test_without_a_seed_two_runs_differ(llm):
 
 
 def test_a_stream_grows_token_by_token_and_ends_as_generate_does(llm):
-    snapshots = list(llm.stream("to be", GREEDY))
+    snapshots = list(llm.stream("to be", replace(GREEDY, logprobs=1)))
     assert [len(s.outputs[0].token_ids) for s in snapshots] == list(range(1, 9))
     assert [s.finished for s in snapshots] == [False] * 7 + [True]
+    assert [len(s.outputs[0].logprobs) for s in snapshots] == list(range(1, 9)), "a snapshot does not grow"
     assert tokens(snapshots[-1:]) == tokens(llm.generate("to be", GREEDY))
 
 
