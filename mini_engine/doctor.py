@@ -96,7 +96,7 @@ def check_packages() -> Iterator[Check]:
         found = _version(needed.name)
         if found is None:
             yield Check(f"package {needed.name}", "fault", "not installed", remedy)
-        elif not needed.specifier.contains(found, prereleases=True):
+        elif not needed.specifier.contains(found):
             tested = f"{found} installed, {needed.specifier} tested"
             yield Check(f"package {needed.name}", "warning", tested, f"if something fails: {remedy}")
         else:

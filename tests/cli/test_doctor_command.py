@@ -93,6 +93,14 @@ def test_an_old_python(monkeypatch):
     assert "99.0" in check.remedy
 
 
+def test_every_pinned_package_is_looked_at(versions):
+    pins = {line.split("==")[0] for line in doctor.requirements() if "extra ==" not in line} - {"triton"}
+    assert len(pins) > 5
+    versions |= dict.fromkeys(pins)
+    missing = [check for check in doctor.check_packages() if check.status == "fault"]
+    assert {check.name.removeprefix("package ") for check in missing} == pins
+
+
 def test_a_missing_package(versions):
     versions["numpy"] = None
     check = only(doctor.check_packages())
