@@ -144,7 +144,5 @@ def check_text(text: str) -> None:
 
 @pytest.mark.parametrize("each", ALL, ids=str)
 def test_the_largest_numbers_still_print(each: Call):
-    largest = {
-        name: 10**12 for name in each.arguments if name in ("S", "B", "m", "n", "tp", "tokens", "max_model_len")
-    }
+    largest = {name: 10**12 for name in each.arguments if name in ("S", "B", "m", "n", "tp", "tokens", "max_model_len")}
     check_text(each.function.explain(**each.arguments | largest))
