@@ -78,8 +78,9 @@ def shot(page: Any, path: str, name: str) -> None:
     page.screenshot(path=SCREENSHOTS / f"{path.removesuffix('.ipynb').replace('/', '-')}-{name}.png")
 
 
-def plain(text: str) -> str:
-    return re.sub(r"[,\s]+", "", text)
+def numbers(text: str) -> set[float]:
+    """Every number in a text, thousands separators left out."""
+    return {float(n.replace(",", "")) for n in re.findall(r"\d(?:[\d,]*\d)?(?:\.\d+)?", text)}
 
 
 def what_it_shows(panel: Any) -> tuple[str, str, str]:
@@ -88,7 +89,7 @@ def what_it_shows(panel: Any) -> tuple[str, str, str]:
     return panel.locator("p[role=status]").inner_text(), image.get_attribute("alt"), image.get_attribute("src")
 
 
-@pytest.mark.parametrize("path", [*STORED, *FIXTURES])
+@pytest.mark.parametrize("path", STORED or FIXTURES)
 def test_lesson_runs_and_its_sliders_work(path: str, lab: Lab, page: Any) -> None:
     lab.open(page, path)
     lab.run_all(page)
@@ -126,24 +127,20 @@ def move_each_slider(panel: Any, page: Any) -> None:
             page.wait_for_timeout(100)
             if label.inner_text() != value:
                 break
-        new = plain(label.inner_text())
-        assert new != plain(value), "the slider does not move"
+        assert label.inner_text() != value, "the slider does not move"
         panel.locator("p[role=status]").filter(has_not_text=before[0]).wait_for()
         words, alt, picture = what_it_shows(panel)
         assert words == alt
-        assert re.search(
-            rf"(?<![\d.]){re.escape(new)}(?![\d.]*\d)", plain(words).replace("tokens", " ")
-        ) or new in plain(words)
+        assert numbers(label.inner_text()) <= numbers(words), "the words do not name the new value"
         assert picture != before[2]
         assert (
             panel.locator(".widget-html img").evaluate("image => image.decode().then(() => image.naturalWidth)") > 300
         )
 
 
-@pytest.mark.parametrize("path", FIXTURES)
-def test_final_numbers_after_many_presses(path: str, lab: Lab, page: Any) -> None:
+def test_final_numbers_after_many_presses(lab: Lab, page: Any) -> None:
     """Keys pressed faster than the picture is drawn: in the end words and picture show the last value, not one on the way."""
-    lab.open(page, path)
+    lab.open(page, FIXTURES[0])
     lab.run_all(page)
     panel = page.locator(".widget-vbox", has=page.locator("p[role=status]"))
     panel.locator(".widget-slider", has_text="batch").locator(".noUi-handle").focus()

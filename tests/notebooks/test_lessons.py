@@ -152,7 +152,7 @@ def test_rebuild_writes_the_same(name: str, runs: Runs) -> None:
                     output.execution_count = number
         return notebook
 
-    assert compare(ROOT, build(ROOT, SOURCES[name], execute=from_the_run)) == []
+    assert "\n".join(compare(ROOT, build(ROOT, SOURCES[name], execute=from_the_run))) == ""
 
 
 def test_no_notebook_without_a_source() -> None:
