@@ -14,7 +14,7 @@ class FirstComeFirstServed:
     before everybody who has not started, so it comes back first.
     """
 
-    def queue_order(self, request: Request) -> tuple:
+    def queue_order(self, request: Request) -> tuple[int, ...]:
         """The smallest of the waiting starts next."""
         return (request.arrival, request.index)
 
@@ -30,21 +30,21 @@ class FirstComeFirstServed:
 class ShortestFirst(FirstComeFirstServed):
     """The fewest tokens first: a low mean waiting time, at the price that long prompts may wait for ever."""
 
-    def queue_order(self, request: Request) -> tuple:
+    def queue_order(self, request: Request) -> tuple[int, ...]:
         return (request.status is RequestStatus.WAITING, request.num_tokens, request.arrival, request.index)
 
 
 class Priority(FirstComeFirstServed):
     """The smallest priority number first, then first come. Room is made by the least important, latest arrival."""
 
-    def queue_order(self, request: Request) -> tuple:
-        return (request.priority, request.status is RequestStatus.WAITING, request.arrival, request.index)
-
-    def rank(self, request: Request, admission: int) -> tuple[int, ...]:
+    def queue_order(self, request: Request) -> tuple[int, ...]:
         return (request.priority, request.arrival, request.index)
 
+    def rank(self, request: Request, admission: int) -> tuple[int, ...]:
+        return self.queue_order(request)
+
     def pick_victim(self, running: Sequence[Request]) -> Request:
-        return max(running, key=lambda request: (request.priority, request.arrival, request.index))
+        return max(running, key=self.queue_order)
 
 
 POLICIES = {"fcfs": FirstComeFirstServed, "shortest_first": ShortestFirst, "priority": Priority}

@@ -20,8 +20,6 @@ class Swap(Recompute):
     """Move the K/V to host memory, which holds `num_swap_blocks` blocks. Where it is full: recompute."""
 
     def preempt(self, request: Request, kv: KVCacheManager) -> list[CacheOp]:
-        if not request.num_computed_tokens:
-            return super().preempt(request, kv)
         try:
             ops = kv.swap_out(request)
         except NoFreeBlocksError:

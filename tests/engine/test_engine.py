@@ -206,6 +206,17 @@ def test_the_next_turn_hits_what_decoding_computed(max_tokens, cached):
     assert is_cold(engine, output, params)
 
 
+def test_cached_tokens_are_those_of_the_first_start():
+    """What a preempted request finds of itself when it returns is counted as a hit, but is not the caller's saving."""
+    engine = make_engine(6)
+    for name, first in (("a", 1), ("b", 31)):
+        engine.add_request(name, tokens(first, first + 7), greedy(10))
+    outputs = run(engine)
+    assert engine.stats().num_preemptions > 0
+    assert engine.stats().num_prefix_hit_tokens > 0
+    assert [outputs[name].num_cached_tokens for name in "ab"] == [0, 0]
+
+
 # -- branches ----------------------------------------------------------------------------------------------------------
 
 

@@ -86,12 +86,13 @@ def test_the_queue_is_a_sorted_list_that_things_leave_from_anywhere(policy):
     rng = random.Random(policy)
     queue, inside = WaitingQueue(POLICIES[policy]()), []
     for number in range(600):
-        if inside and rng.random() < 0.4:
+        if len(inside) > 8 or (inside and rng.random() < 0.4):
             gone = rng.choice(inside)
             queue.remove(gone)
             inside.remove(gone)
             if rng.random() < 0.5:
                 gone.status = RequestStatus.PREEMPTED
+                gone.token_ids += [0] * rng.randrange(9)  # it may have run meanwhile
                 queue.add(gone)
                 inside.append(gone)
         else:
@@ -122,6 +123,17 @@ def test_first_chunk_admission_starts_on_what_is_free_now():
     add(scheduler, "a", 4)
     add(scheduler, "b", 24)
     assert planned(step(scheduler)) == {"a": 4, "b": 5}
+
+
+def test_first_chunk_admission_counts_from_the_hit_on():
+    scheduler = make_scheduler(7, max_num_batched_tokens=9, admission="first_chunk", watermark=0.5)  # three kept free
+    first = add(scheduler, "a", 8, max_tokens=9)
+    step(scheduler)
+    scheduler.add_request(Request("b", [*first.token_ids[:8], *range(8)], 2))
+    assert planned(step(scheduler)) == {"a": 1}  # b hits two blocks and needs two more, one of four may be taken
+    while first.key in scheduler.requests:
+        step(scheduler)
+    assert planned(step(scheduler)) == {"b": 8}
 
 
 def test_worst_case_admission_never_preempts():
