@@ -5,37 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-FULL = frozenset(
-    [
-        "full_attention",
-        "attention",
-        "full",
-        "global",
-        "global_attention",
-        "indexed_attention",
-        "deepseek_sparse_attention",
-        "hybrid",
-        "*",
-        "G",
-    ]
-)
-WINDOWED = frozenset(["sliding_attention", "sliding", "local", "local_attention", "chunked_attention", "swa", "L"])
-WITHOUT_KV = frozenset(
-    [
-        "linear_attention",
-        "mamba",
-        "mamba2",
-        "conv",
-        "short_conv",
-        "recurrent",
-        "lightning_attention",
-        "mlp",
-        "moe",
-        "M",
-        "-",
-        "E",
-    ]
-)
+FULL = frozenset([
+    "full_attention", "attention", "full", "global", "global_attention", "indexed_attention",
+    "deepseek_sparse_attention", "hybrid", "*", "G",
+])  # fmt: skip
+WINDOWED = frozenset([
+    "sliding_attention", "sliding", "local", "local_attention", "chunked_attention", "swa", "L",
+])  # fmt: skip
+WITHOUT_KV = frozenset([
+    "linear_attention", "mamba", "mamba2", "conv", "short_conv", "recurrent", "lightning_attention", "mlp", "moe",
+    "M", "-", "E",
+])  # fmt: skip
 """The words configurations use for their layers. `*`, `M`, `-` and `E` are Nemotron-H's letters, `L` and `G` EXAONE's."""
 
 EVERY_NTH_IS_FULL = {
