@@ -18,7 +18,9 @@ from .hf_families import (
     LEARNED_POSITIONS,
     NESTED,
     NESTED_DEFAULTS,
+    NO_POSITION_LIMIT,
     OTHER_NAMES,
+    SECTIONS,
     TIED_BY_DEFAULT,
     TWO_MATRIX_MLP,
 )
@@ -61,9 +63,14 @@ class _Reader:
         self.model_type = str(config.get("model_type") or self.outer.get("model_type") or "llama")
 
     def get(self, field: str, default: Any = None) -> Any:
+        sections = [
+            self.config,
+            *(self.config[name] for name in SECTIONS if isinstance(self.config.get(name), Mapping)),
+        ]
         for key in (field, *OTHER_NAMES.get(field, ())):
-            if self.config.get(key) is not None:
-                return self.config[key]
+            for section in sections:
+                if section.get(key) is not None:
+                    return section[key]
         if self.nested:
             default = NESTED_DEFAULTS.get(self.model_type, {}).get(field, default)
         return default
@@ -100,7 +107,7 @@ class _Reader:
             "num_key_value_heads": self._kv_heads(heads),
             "intermediate_size": self._intermediate_size(hidden),
             "vocab_size": self.integer("vocab_size", self.outer.get("vocab_size")),
-            "max_position_embeddings": self.integer("max_position_embeddings"),
+            "max_position_embeddings": self.integer("max_position_embeddings", self._no_limit()),
             "rms_norm_eps": float(self.get("rms_norm_eps", 1e-6)),
             "tie_word_embeddings": self._tied(),
             "gated_mlp": self.model_type not in TWO_MATRIX_MLP,
@@ -119,9 +126,6 @@ class _Reader:
 
     def _kv_heads(self, heads: int) -> int:
         """Absent KV heads mean one per query head, but for the families that say multi-query with a switch."""
-        nested = self.config.get("attn_config")  # MPT
-        if isinstance(nested, Mapping) and nested.get("kv_n_heads"):
-            return int(nested["kv_n_heads"])
         grouped = self.config.get("new_decoder_architecture")  # Falcon-40B: num_kv_heads counts, multi_query does not
         if (
             self.config.get("multi_query")
@@ -158,6 +162,9 @@ class _Reader:
             "intermediate_size",
             self.config.get("expansion_ratio", 4) * hidden if four_times else self.get("moe_intermediate_size"),
         )
+
+    def _no_limit(self) -> int | None:
+        return 10**9 if self.model_type in NO_POSITION_LIMIT else None
 
     def _tied(self) -> bool:
         for config in (self.config, self.outer):

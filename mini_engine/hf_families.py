@@ -10,12 +10,20 @@ from typing import Any
 OTHER_NAMES = {
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
     "hidden_size": ("n_embd", "d_model", "model_dim"),
-    "num_attention_heads": ("n_head", "n_heads", "num_heads"),
-    "num_key_value_heads": ("num_kv_heads", "n_head_kv", "multi_query_group_num", "num_query_groups"),
+    "num_attention_heads": ("n_head", "n_heads", "num_heads", "attention_heads"),
+    "num_key_value_heads": ("num_kv_heads", "n_head_kv", "kv_n_heads", "multi_query_group_num", "num_query_groups"),
     "head_dim": ("attention_head_dim", "kv_channels"),
-    "intermediate_size": ("ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "intermediate_size_mlp"),
+    "intermediate_size": ("ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "dff", "dim_ff", "intermediate_size_mlp"),
     "vocab_size": ("padded_vocab_size", "n_vocab"),
-    "max_position_embeddings": ("n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length", "seq_len"),
+    "max_position_embeddings": (
+        "n_positions",
+        "n_ctx",
+        "max_seq_len",
+        "max_sequence_length",
+        "seq_length",
+        "seq_len",
+        "model_max_length",
+    ),
     "rms_norm_eps": ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_eps"),
     "rope_theta": ("rotary_emb_base", "rope_base"),
     "num_experts": ("n_routed_experts", "num_local_experts", "moe_num_experts"),
@@ -26,6 +34,9 @@ OTHER_NAMES = {
 }
 """Our field, which is the usual name, and what other families call it."""
 
+SECTIONS = ("attn_config", "ffn_config")
+"""Where MPT and DBRX keep some of these."""
+
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config", "text_model", "decoder")
 """Where multimodal models keep their language model."""
 
@@ -33,7 +44,7 @@ TIED_BY_DEFAULT = frozenset(
     [
         "bloom", "cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text",
         "gemma3n_text", "gemma4_text", "gpt2", "gpt_bigcode", "gpt_neo", "jetmoe", "lfm2", "lfm2_moe", "minicpm3", "mpt",
-        "opt", "recurrent_gemma", "smollm3", "starcoder2", "vaultgemma", "youtu", "zamba", "zamba2",
+        "openai-gpt", "opt", "recurrent_gemma", "smollm3", "starcoder2", "vaultgemma", "youtu", "zamba", "zamba2",
     ]
 )  # fmt: skip
 """Families whose class ties the embeddings when `tie_word_embeddings` is not written."""
@@ -65,10 +76,13 @@ NESTED_DEFAULTS: dict[str, dict[str, Any]] = {
 TWO_MATRIX_MLP = frozenset(
     [
         "apertus", "arcee", "bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "mpt",
-        "nemotron", "opt", "persimmon", "phi", "starcoder2",
+        "nemotron", "openai-gpt", "opt", "persimmon", "phi", "starcoder2",
     ]
 )  # fmt: skip
 """Families whose MLP is up and down; the others have a gate as well."""
 
 LEARNED_POSITIONS = {"gpt2": 0, "gpt_bigcode": 0, "gpt_neo": 0, "opt": 2}
 """Families with a table of learned positions, and the rows it has beyond max_position_embeddings."""
+
+NO_POSITION_LIMIT = frozenset(["bailing_hybrid", "bloom", "kimi_linear", "mpt", "recurrent_gemma"])
+"""Families that may run at any length: ALiBi, recurrence, or attention without positions."""

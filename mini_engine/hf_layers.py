@@ -11,6 +11,7 @@ FULL = frozenset([
 ])  # fmt: skip
 WINDOWED = frozenset([
     "sliding_attention", "sliding", "local", "local_attention", "chunked_attention", "swa", "L",
+    "hybrid_sliding", "reference_sliding_attention",
 ])  # fmt: skip
 WITHOUT_KV = frozenset([
     "linear_attention", "mamba", "mamba2", "conv", "short_conv", "recurrent", "lightning_attention", "mlp", "moe",
