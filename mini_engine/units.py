@@ -62,7 +62,7 @@ def format_bytes(size: int | Fraction) -> str:
 def format_seconds(seconds: int | float | Fraction) -> str:
     """Seconds with four digits or more, in the unit that reads best: '20.8955 ms', '1.626 s'."""
     for unit, label in ((1, "s"), (Fraction(1, 10**3), "ms"), (Fraction(1, 10**6), "us")):
-        if seconds >= unit:
+        if float(seconds) >= float(unit):
             return f"{significant(Fraction(seconds) / unit, 6)} {label}"
     return f"{significant(Fraction(seconds) * 10**9, 6)} ns"
 
