@@ -1,8 +1,9 @@
 """Read any Hugging Face `config.json` into the fields of a `ModelSpec`.
 
-Real files hold traps, and each is met in one place below: other names for the same field (`n_embd`, `ffn_dim`), fields that are left out because
-the model's class knows them, a text model nested inside a multimodal one, KV heads that are absent, misleading or differ between layers,
-windows given by a number, a pattern, a list or a switch, layers without attention, experts counted in five ways.
+Real files hold traps, and each is met in one place below: other names for the same field (`n_embd`, `ffn_dim`),
+fields that are left out because the model's class knows them, a text model nested inside a multimodal one, KV heads
+that are absent, misleading or differ between layers, windows given by a number, a pattern, a list or a switch, layers
+without attention, experts counted in five ways.
 """
 
 from __future__ import annotations
@@ -173,7 +174,9 @@ class _Reader:
         return self.model_type in TIED_BY_DEFAULT
 
     def _rope(self) -> dict[str, Any]:
-        """`rope_parameters` (transformers 5, one set or one per kind of layer) or the older `rope_theta` and `rope_scaling`."""
+        """`rope_parameters` (transformers 5, one set or one per kind of layer) or the older `rope_theta` and
+        `rope_scaling`.
+        """
         parameters = self.config.get("rope_parameters") or {}
         parameters = parameters.get("full_attention") or parameters
         scaling = self.config.get("rope_scaling") or parameters
@@ -194,7 +197,10 @@ class _Reader:
         }
 
     def _latent(self) -> dict[str, Any]:
-        """DeepSeek's latent attention (MLA). `num_key_value_heads` equals the head count there and says nothing about the cache."""
+        """DeepSeek's latent attention (MLA).
+
+        `num_key_value_heads` equals the head count there and says nothing about the cache.
+        """
         if self.get("kv_lora_rank") is None:
             return {}
         names = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")

@@ -71,7 +71,10 @@ NESTED_DEFAULTS: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 2048,
     },
 }
-"""A nested text model is saved as its difference from its class. These classes' values are filled in, in nested configurations only."""
+"""A nested text model is saved as its difference from its class.
+
+These classes' values are filled in, in nested configurations only.
+"""
 
 TWO_MATRIX_MLP = frozenset(
     [

@@ -30,7 +30,10 @@ def dtype_bytes(name: str, dtype: str) -> int:
 
 
 def significant(value: int | float | Fraction, digits: int = 4) -> str:
-    """A number with `digits` significant digits and thousands separators: 42.95, 2,496, 0.0003052. Whole numbers keep at least 6."""
+    """A number with `digits` significant digits and thousands separators: 42.95, 2,496, 0.0003052.
+
+    Whole numbers keep at least 6.
+    """
     if value == int(value) and abs(value) < 10 ** max(6, digits):
         return f"{int(value):,}"
     x = float(value)
