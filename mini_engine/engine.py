@@ -21,7 +21,7 @@ from mini_engine.film import Film
 from mini_engine.invariants import check_all
 from mini_engine.output_processor import Branch, OutputProcessor, RequestState
 from mini_engine.outputs import RequestOutput
-from mini_engine.request_checks import check_options, checked_prompt
+from mini_engine.request_checks import check_names, checked_prompt
 from mini_engine.sampling import SamplingParams
 from mini_engine.scheduling import Request, RequestStatus, SampledToken, Scheduler, StepPlan
 from mini_engine.stats import EngineStats
@@ -86,9 +86,8 @@ class LLMEngine:
         params = (SamplingParams() if sampling_params is None else sampling_params).seeded()
         if request_id in self._outputs.states:
             raise ValueError(f"request id {request_id!r} is in use: choose another, or wait for its last output")
-        token_ids = checked_prompt(prompt_token_ids, self.config, self.backend.vocab_size)
-        names = {"request_id": request_id, "cache_salt": cache_salt or "", "adapter": adapter or ""}
-        check_options(params, names, self.config)
+        token_ids = self.check_request(prompt_token_ids, params)
+        check_names({"request_id": request_id, "cache_salt": cache_salt or "", "adapter": adapter or ""})
         assert self.config.max_model_len is not None
         max_tokens = min(params.max_tokens, self.config.max_model_len - len(token_ids))
         request = Request(
@@ -113,6 +112,10 @@ class LLMEngine:
         self.scheduler.add_request(request)
         self._outputs.states[request_id] = state
         self._record("add", request_id=request_id, prompt_token_ids=list(token_ids), priority=priority)
+
+    def check_request(self, prompt_token_ids: Sequence[int], sampling_params: SamplingParams) -> list[int]:
+        """The prompt as plain integers. ValueError for a request that could never run, with the limit and the remedy."""
+        return checked_prompt(prompt_token_ids, sampling_params, self.config, self.backend.vocab_size)
 
     def abort(self, request_id: str, index: int | None = None) -> bool:
         """End a request, or one branch of it, and free its blocks at once; the next step() returns its output.
@@ -177,6 +180,7 @@ class LLMEngine:
         """
         if self.scheduler.requests:
             plan = self.scheduler.schedule()
+            scheduled = self.clock()
             try:
                 tokens = self._execute(plan)
             except BaseException as error:
@@ -186,7 +190,7 @@ class LLMEngine:
             for request in changed:
                 if request.finish_reason is not None:
                     self._batches.forget(request.key)
-            self._outputs.commit(plan, changed, self.clock())
+            self._outputs.commit(plan, changed, scheduled, self.clock())
             self._record("step", plan=plan)
         return self._outputs.take_unseen()
 

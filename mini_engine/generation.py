@@ -16,6 +16,7 @@ import numpy as np
 from mini_engine.backends.contiguous import make_attend
 from mini_engine.catalog import ModelSpec
 from mini_engine.outputs import CompletionOutput
+from mini_engine.request_checks import checked_tokens
 from mini_engine.sampling import Sampler, SamplingParams, check_peak
 from mini_engine.stopping import Detokenizer, StopChecker
 
@@ -24,13 +25,25 @@ from mini_engine.stopping import Detokenizer, StopChecker
 class GenerationStats:
     """What generating cost. A forward is one pass through the model; a token-forward is one token in such a pass."""
 
-    num_prompt_tokens: int = 0
+    num_prompt_tokens: int = 0  # that went through the model; those found in the prefix cache did not
     num_output_tokens: int = 0
     num_forwards: int = 0
     num_forward_tokens: int = 0
     num_decoded_tokens: int = 0  # output tokens but the first of each branch, which comes from the prompt's pass
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
+
+    def add_step(self, seconds: float, num_prefill_tokens: int, num_decode_tokens: int) -> None:
+        """Add a step of the paged engine. One that mixed prefill and decode is shared out by tokens."""
+        num_tokens = num_prefill_tokens + num_decode_tokens
+        if not num_tokens:
+            return
+        self.num_forwards += 1
+        self.num_forward_tokens += num_tokens
+        self.num_prompt_tokens += num_prefill_tokens
+        self.num_decoded_tokens += num_decode_tokens
+        self.prefill_seconds += seconds * num_prefill_tokens / num_tokens
+        self.decode_seconds += seconds * num_decode_tokens / num_tokens
 
     @property
     def prompt_tokens_per_second(self) -> float:
@@ -45,12 +58,7 @@ class GenerationStats:
 
 def check_request(token_ids: Sequence[int], params: SamplingParams, spec: ModelSpec) -> None:
     """Raise ValueError for a request that the model cannot take, naming the value and the limit."""
-    if len(token_ids) == 0:
-        raise ValueError("the prompt is empty: give at least one token")
-    for name, ids in (("prompt token", token_ids), ("stop_token_ids", params.stop_token_ids)):
-        outside = next((i for i in ids if not 0 <= i < spec.vocab_size), None)
-        if outside is not None:
-            raise ValueError(f"{name} {outside} is outside the vocabulary: ids run from 0 to {spec.vocab_size - 1}")
+    checked_tokens(token_ids, params, spec.vocab_size)
     if len(token_ids) > spec.max_position_embeddings:
         raise ValueError(
             f"the prompt has {len(token_ids)} tokens and the model's context holds {spec.max_position_embeddings}: "

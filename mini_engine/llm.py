@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from itertools import count
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from numbers import Integral
 from time import perf_counter
 from typing import Any, cast
 
 from tqdm import tqdm
 
+from mini_engine.arguments import count
 from mini_engine.backends.contiguous import CACHES, is_torch
-from mini_engine.generation import GenerationStats, check_request, generate_tokens
-from mini_engine.outputs import CompletionOutput, RequestMetrics, RequestOutput
+from mini_engine.config import EngineConfig
+from mini_engine.engine import LLMEngine
+from mini_engine.generation import GenerationStats
+from mini_engine.outputs import RequestOutput
 from mini_engine.sampling import SamplingParams
+from mini_engine.sequential import SequentialEngine
 
 BACKENDS = ("torch", "numpy")
+KV_CACHE_BYTES = 1 << 30  # of the paged cache, unless the caller says otherwise
 Prompt = str | Sequence[int]
 
 
@@ -28,10 +33,13 @@ class LLM:
     model:     "smollm2-135m", "tiny-gqa", a path (see `mini_engine.models.load_model`), or what `load_model` returned,
                which brings its backend, device and dtype along
     backend:   "torch", or "numpy" (float64, for reading)
-    cache:     "contiguous", "none" (every step recomputes the whole sequence), or a cache class of your own
+    cache:     "paged" (many requests at once), or one request after the other: "contiguous", "none" (every step
+               recomputes the whole sequence), or a cache class of your own
     attention: a causal attention function of your own (see `mini_engine.backends.contiguous.make_attend` for both)
+    num_blocks, kv_cache_bytes: size of the paged cache, by one of the two; 1 GiB by default
+    options:   of the paged engine: those of `EngineConfig`, and `scheduler`, `kv_manager`, `record` of `LLMEngine`
 
-    Raises ValueError for an unknown option and what `load_model` raises.
+    Raises ValueError for an unknown option or value, and what `load_model` raises.
     """
 
     def __init__(
@@ -39,17 +47,27 @@ class LLM:
         model: str | os.PathLike[str] | Any = "smollm2-135m",
         backend: str = "torch",
         *,
-        cache: str | type = "contiguous",
+        cache: str | type | None = None,
         attention: Callable | None = None,
         device: Any = None,
         dtype: Any = None,
+        num_blocks: int | None = None,
+        kv_cache_bytes: int | None = None,
+        **options: Any,
     ) -> None:
         if backend not in BACKENDS:
             raise ValueError(f"backend={backend!r}: must be one of {', '.join(BACKENDS)}")
-        if cache not in CACHES and not callable(cache):
-            raise ValueError(f"cache={cache!r}: must be one of {', '.join(CACHES)}, or a class of your own")
         if attention is not None and not callable(attention):
             raise ValueError(f"attention={attention!r}: must be a function attention(q, k, v, scale, offset)")
+        if cache is None:
+            cache = "paged" if attention is None else "contiguous"
+        if cache not in ("paged", *CACHES) and not callable(cache):
+            raise ValueError(f"cache={cache!r}: must be one of paged, {', '.join(CACHES)}, or a class of your own")
+        if cache == "paged" and attention is not None:
+            raise ValueError("attention: the paged cache brings its own; use cache='contiguous' with yours")
+        if cache != "paged" and (num_blocks is not None or kv_cache_bytes is not None or options):
+            given = [*options, *(["num_blocks"] if num_blocks else []), *(["kv_cache_bytes"] if kv_cache_bytes else [])]
+            raise ValueError(f"{', '.join(given)}: only cache='paged' has such options")
         if isinstance(model, str | os.PathLike):
             from mini_engine.models import load_model
 
@@ -58,11 +76,43 @@ class LLM:
             raise ValueError("device and dtype are chosen when a model is loaded: give them to load_model")
         self.model, self.tokenizer, self.spec = model.model, model.tokenizer, model.spec
         self.backend = "torch" if is_torch(self.model) else "numpy"
-        self.cache, self.attention = cache, attention
         own_stops = () if self.tokenizer is None else self.tokenizer.eos_token_ids
         self.eos_token_ids = tuple(sorted({*self.spec.eos_token_ids, *own_stops}))
         self.last_stats = GenerationStats()  # what the latest generate, stream or chat cost
-        self._request_ids = count()
+        self._request_ids = itertools.count()
+        self._inboxes: dict[str, list[RequestOutput]] = {}  # of the requests that somebody is waiting for
+        self.engine: LLMEngine | SequentialEngine
+        if cache == "paged":
+            self.engine = self._paged_engine(num_blocks, kv_cache_bytes, options)
+        else:
+            self.engine = SequentialEngine(
+                self.model, eos_token_ids=self.eos_token_ids, tokenizer=self.tokenizer, cache=cache, attention=attention
+            )
+
+    def _paged_engine(self, num_blocks: int | None, kv_cache_bytes: int | None, options: dict[str, Any]) -> LLMEngine:
+        from mini_engine.backends import NumpyBackend, TorchBackend
+
+        if num_blocks is not None and kv_cache_bytes is not None:
+            raise ValueError("num_blocks and kv_cache_bytes both say how large the cache is: give one of them")
+        spec, block_size = self.spec, options.get("block_size", EngineConfig.block_size)
+        if num_blocks is None:
+            per_token = (
+                2 * spec.num_hidden_layers * spec.num_key_value_heads * spec.head_dim * self.model.dtype.itemsize
+            )
+            kv_cache_bytes = count("kv_cache_bytes", KV_CACHE_BYTES if kv_cache_bytes is None else kv_cache_bytes)
+            num_blocks = kv_cache_bytes // (per_token * block_size)
+            if num_blocks < 1:
+                raise ValueError(
+                    f"kv_cache_bytes={kv_cache_bytes}: one block of {block_size} tokens takes {per_token * block_size}"
+                )
+        parts = {name: options.pop(name) for name in ("scheduler", "kv_manager", "record") if name in options}
+        try:
+            config = EngineConfig(num_blocks=num_blocks, **options)
+        except TypeError as error:
+            raise ValueError(f"{error}: see EngineConfig for the options there are") from None
+        backend = TorchBackend(self.model) if self.backend == "torch" else NumpyBackend(self.model)
+        backend.eos_token_ids = self.eos_token_ids
+        return LLMEngine(config, backend, tokenizer=self.tokenizer, **parts)
 
     def generate(
         self,
@@ -74,29 +124,34 @@ class LLM:
         """Continue one prompt or several, each a text or a list of token ids; one output per prompt, in order.
 
         sampling_params: one for all, or one per prompt; None means `SamplingParams()`. progress: show a bar on a
-        terminal. A continuation that reaches the end of the model's context finishes with "length". Raises ValueError, before anything is generated, for a prompt that is empty, longer than the context
-        or outside the vocabulary.
+        terminal. A continuation that reaches the end of the model's context finishes with "length". Raises ValueError,
+        before anything is generated, for a prompt that is empty, longer than the context or outside the vocabulary.
+        Whatever interrupts it, Ctrl-C included, every block is free afterwards.
         """
         requests = self._requests(prompts, sampling_params)
-        with tqdm(requests, unit="prompt", disable=None if progress else True) as bar:
-            for output, params in bar:
-                for _ in self._run(output, params, self.last_stats):
-                    pass
-                bar.set_postfix_str(f"{self.last_stats.output_tokens_per_second:.1f} output tok/s")
-        return [output for output, _ in requests]
+        done: dict[str, RequestOutput] = {}
+        began = perf_counter()
+        bar = tqdm(total=len(requests), unit="prompt", disable=None if progress else True)
+        with bar, closing(self._run(requests)) as outputs:
+            for output in outputs:
+                if output.finished:
+                    done[output.request_id] = output
+                    rate = self.last_stats.num_output_tokens / (perf_counter() - began)
+                    bar.set_postfix_str(f"{rate:.1f} output tok/s", refresh=False)
+                    bar.update()
+        return [done[request_id] for request_id, *_ in requests]
 
-    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> Iterator[RequestOutput]:
-        """Continue one prompt; yields everything so far after each token, and the branches of n > 1 one after another.
+    def stream(
+        self, prompt: Prompt, sampling_params: SamplingParams | None = None
+    ) -> Generator[RequestOutput, None, None]:
+        """Continue one prompt; yields everything so far after each token. Closing the iterator ends the request.
 
         Shown text is never taken back: what a stop string might still cut is held until it is certain.
         """
         requests = self._requests(prompt, sampling_params)
         if len(requests) != 1:
             raise ValueError(f"stream takes one prompt, found {len(requests)}: use generate for several")
-        return (
-            replace(output, outputs=[branch.snapshot() for branch in output.outputs])
-            for output in self._run(*requests[0], self.last_stats)
-        )
+        return self._run(requests)
 
     def chat(
         self, messages: Sequence[dict[str, str]], sampling_params: SamplingParams | None = None
@@ -111,8 +166,8 @@ class LLM:
         text = self.tokenizer.apply_chat_template(messages)
         return self.tokenizer.encode(text, add_special_tokens=False)  # the template wrote its own
 
-    def _requests(self, prompts: Any, sampling_params: Any) -> list[tuple[RequestOutput, SamplingParams]]:
-        """Check everything, then make the requests, so that a bad prompt leaves nothing half done."""
+    def _requests(self, prompts: Any, sampling_params: Any) -> list[tuple[str, list[int], SamplingParams, str | None]]:
+        """Check everything before anything is queued: (request id, token ids, params, text) of each prompt."""
         prompts = _prompt_list(prompts)
         every = SamplingParams() if sampling_params is None else sampling_params
         every = list(every) if isinstance(every, Sequence) else [every] * len(prompts)
@@ -126,9 +181,8 @@ class LLM:
             except ValueError as error:
                 raise ValueError(f"prompt {number}: {error}" if len(prompts) > 1 else str(error)) from None
 
-        self.last_stats = GenerationStats()
         return [
-            (self._new_output(prompt, token_ids, params.n), params.seeded())
+            (str(next(self._request_ids)), token_ids, params, prompt if isinstance(prompt, str) else None)
             for prompt, token_ids, params in zip(prompts, encoded, every)
         ]
 
@@ -149,43 +203,50 @@ class LLM:
             raise ValueError(f"sampling_params are SamplingParams, found {params!r}")
         if params.stop and self.tokenizer is None:
             raise ValueError(f"stop={params.stop!r}: stop strings need a tokenizer; use stop_token_ids without one")
-        check_request(token_ids, params, self.spec)
+        self.engine.check_request(token_ids, params)
 
-    def _new_output(self, prompt: Prompt, token_ids: list[int], n: int) -> RequestOutput:
-        return RequestOutput(
-            request_id=str(next(self._request_ids)),
-            prompt=prompt if isinstance(prompt, str) else None,
-            prompt_token_ids=token_ids,
-            outputs=[CompletionOutput(index) for index in range(n)],
-            metrics=RequestMetrics(arrival_time=perf_counter()),
+    def _run(
+        self, requests: Sequence[tuple[str, list[int], SamplingParams, str | None]]
+    ) -> Generator[RequestOutput, None, None]:
+        """Queue the requests, step until they are done, and yield what each step has to tell."""
+        engine, inboxes = self.engine, self._inboxes
+        stats = self.last_stats = GenerationStats()
+        if isinstance(engine, SequentialEngine):
+            engine.stats = stats
+        waiting = {request_id: inboxes.setdefault(request_id, []) for request_id, *_ in requests}
+        try:
+            for request_id, token_ids, params, prompt in requests:
+                engine.add_request(request_id, token_ids, params, prompt=prompt)
+            while waiting:
+                # Another call may be under way (two streams, read in turns): its outputs wait in its inboxes.
+                for output in self._step(stats) if not any(waiting.values()) else ():
+                    if output.request_id in inboxes:
+                        inboxes[output.request_id].append(output)
+                for request_id, inbox in list(waiting.items()):
+                    for output in inbox:
+                        if output.finished:
+                            del waiting[request_id], inboxes[request_id]
+                        yield output
+                    inbox.clear()
+        finally:
+            for request_id in waiting:
+                engine.abort(request_id)
+                inboxes.pop(request_id, None)
+
+    def _step(self, stats: GenerationStats) -> list[RequestOutput]:
+        """One step of the engine, added to `stats`."""
+        if isinstance(self.engine, SequentialEngine):
+            return self.engine.step()  # it counts by itself
+        counters = self.engine.scheduler.counters
+        before, began = (counters.num_prefill_tokens, counters.num_decode_tokens), perf_counter()
+        outputs = self.engine.step()
+        stats.add_step(
+            perf_counter() - began, counters.num_prefill_tokens - before[0], counters.num_decode_tokens - before[1]
         )
-
-    def _run(self, output: RequestOutput, params: SamplingParams, stats: GenerationStats) -> Iterator[RequestOutput]:
-        """Run a request's branches one after another; yields the same, growing output after each token."""
-        metrics = output.metrics
-        assert metrics is not None
-        metrics.scheduled_time = perf_counter()
-        for index in range(params.n):
-            for completion in generate_tokens(
-                self.model,
-                output.prompt_token_ids,
-                params,
-                eos_token_ids=self.eos_token_ids,
-                detokenizer=None if self.tokenizer is None else self.tokenizer.detokenizer(),
-                index=index,
-                cache=self.cache,
-                attention=self.attention,
-                stats=stats,
-            ):
-                now = perf_counter()
-                output.outputs[index] = completion
-                if index == 0 and completion.token_ids:
-                    metrics.token_times.append(now)
-                    metrics.first_token_time = metrics.token_times[0]
-                if completion.finished and index == params.n - 1:
-                    metrics.finish_time = now
-                    output.finished = True
-                yield output
+        stats.num_output_tokens += sum(
+            len(branch.token_ids) for out in outputs if out.finished for branch in out.outputs
+        )
+        return outputs
 
 
 def _prompt_list(prompts: Any) -> Sequence[Any]:

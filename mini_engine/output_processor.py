@@ -136,12 +136,12 @@ class OutputProcessor:
                 if branch.checker.num_tokens != request.num_output_tokens:
                     branch.rewind(request.token_ids[request.num_prompt_tokens :])
 
-    def commit(self, plan: StepPlan, changed: Iterable[Request], now: float) -> None:
-        """Note what a committed step changed: times, ends, and whom to report."""
+    def commit(self, plan: StepPlan, changed: Iterable[Request], scheduled: float, now: float) -> None:
+        """Note what a step changed that was planned at `scheduled` and committed at `now`: times, ends, whom to report."""
         for chunk in plan.chunks:
             metrics = self.states[chunk.request_id].metrics
             if metrics.scheduled_time is None:
-                metrics.scheduled_time = now
+                metrics.scheduled_time = scheduled
         for request in changed:
             state = self.states[request.request_id]
             if request.index == 0:

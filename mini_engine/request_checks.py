@@ -9,18 +9,29 @@ from mini_engine.config import EngineConfig
 from mini_engine.sampling import SamplingParams
 
 
-def checked_prompt(prompt_token_ids: Sequence[int], config: EngineConfig, vocab_size: int) -> list[int]:
-    """The prompt as plain integers. ValueError naming the value, the limit and the remedy if it could never run."""
+def checked_tokens(prompt_token_ids: Sequence[int], params: SamplingParams, vocab_size: int) -> list[int]:
+    """The prompt as plain integers. ValueError if it is empty, or a token or stop token is outside the vocabulary."""
     try:
         token_ids = [index(token_id) for token_id in prompt_token_ids]
     except TypeError as error:
-        raise ValueError(f"prompt_token_ids must be integers: {error}") from None
-    length = len(token_ids)
+        raise ValueError(f"a prompt is a list of integer token ids: {error}") from None
     if not token_ids:
         raise ValueError("the prompt is empty: give at least one token")
-    if min(token_ids) < 0 or max(token_ids) >= vocab_size:
-        wrong = next(token_id for token_id in token_ids if not 0 <= token_id < vocab_size)
-        raise ValueError(f"token {wrong} is not in the vocabulary: token ids are 0 to {vocab_size - 1}")
+    for name, ids in (("prompt token", token_ids), ("stop_token_ids", params.stop_token_ids)):
+        if ids and (min(ids) < 0 or max(ids) >= vocab_size):
+            wrong = next(token_id for token_id in ids if not 0 <= token_id < vocab_size)
+            raise ValueError(f"{name} {wrong} is outside the vocabulary: ids run from 0 to {vocab_size - 1}")
+    return token_ids
+
+
+def checked_prompt(
+    prompt_token_ids: Sequence[int], params: SamplingParams, config: EngineConfig, vocab_size: int
+) -> list[int]:
+    """The prompt as plain integers. ValueError naming the value, the limit and the remedy if it could never run."""
+    token_ids = checked_tokens(prompt_token_ids, params, vocab_size)
+    length = len(token_ids)
+    if params.n > config.max_num_seqs:
+        raise ValueError(f"n={params.n} is more than max_num_seqs={config.max_num_seqs}: each branch takes a seat")
     if config.max_model_len is not None and length > config.max_model_len:
         raise ValueError(f"the prompt has {length} tokens, max_model_len is {config.max_model_len}: shorten it")
     num_blocks = -(-length // config.block_size)
@@ -37,10 +48,8 @@ def checked_prompt(prompt_token_ids: Sequence[int], config: EngineConfig, vocab_
     return token_ids
 
 
-def check_options(params: SamplingParams, names: Mapping[str, object], config: EngineConfig) -> None:
-    """ValueError for more branches than seats, or for a name (request id, salt, adapter) that is no proper string."""
-    if params.n > config.max_num_seqs:
-        raise ValueError(f"n={params.n} is more than max_num_seqs={config.max_num_seqs}: each branch takes a seat")
+def check_names(names: Mapping[str, object]) -> None:
+    """ValueError for a name (request id, salt, adapter) that is no proper string."""
     for name, value in names.items():
         if not isinstance(value, str):
             raise ValueError(f"{name}={value!r} must be a string")

@@ -214,9 +214,9 @@ def train(
             if (step + 1) % 1000 == 0:
                 save(step + 1, evaluate(model, tokens["heldout"], length))
     model.half().float()  # what is stored is what is evaluated
-    loss = evaluate(model, tokens["heldout"], length)
-    save(steps, loss)
-    print(f"held out: {loss:.4f} nats/token -> {out}")
+    heldout = evaluate(model, tokens["heldout"], length)
+    save(steps, heldout)
+    print(f"held out: {heldout:.4f} nats/token -> {out}")
 
 
 def main() -> int:

@@ -75,7 +75,7 @@ class AttentionPlan:
             for rows in np.split(by_length, self._cuts(-(-lengths[by_length] // block_size)))
             if len(rows)
         ]
-        gathers = [part.gather for part in (*self.groups, *self.chunks) if part.gather is not None]
+        gathers = [group.gather for group in self.groups] + [c.gather for c in self.chunks if c.gather is not None]
         self.scratch_blocks = max((g.shape[0] * g.shape[1] for g in gathers), default=0)
 
     def _cuts(self, num_blocks: np.ndarray) -> list[int]:

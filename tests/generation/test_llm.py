@@ -66,7 +66,7 @@ def test_default_parameters_are_those_of_sampling_params(llm):
         (["a", ""], None, "prompt 1: the prompt is empty"),
         ([[]], None, "the prompt is empty"),
         ([[1], [99]], None, "prompt 1: prompt token 99 is outside the vocabulary"),
-        ([[0] * 65], None, "65 tokens and the model's context holds 64"),
+        ([[0] * 65], None, "the prompt has 65 tokens"),
         ([[1.5]], None, "list of integer token ids"),
         (7, None, "found 7"),
         (None, None, "found None"),
@@ -109,7 +109,7 @@ def test_without_a_tokenizer_token_ids_still_work(history):
     ("options", "message"),
     [
         ({"backend": "jax"}, "backend='jax': must be one of torch, numpy"),
-        ({"cache": "ring"}, "cache='ring': must be one of contiguous, none"),
+        ({"cache": "ring"}, "cache='ring': must be one of paged, contiguous, none"),
         ({"attention": 3}, "attention=3: must be a function"),
         ({"device": "cpu"}, "give them to load_model"),
     ],
@@ -179,9 +179,19 @@ def test_max_tokens_0_streams_one_finished_output(llm):
     assert output.metrics.first_token_time is None
 
 
-def test_a_stream_of_branches_finishes_once(llm):
-    params = SamplingParams(n=3, seed=3, temperature=3.0, max_tokens=4, ignore_eos=True)
-    snapshots = list(llm.stream("abc", params))
+BRANCHES = SamplingParams(n=3, seed=3, temperature=3.0, max_tokens=4, ignore_eos=True)
+
+
+def test_branches_grow_together_in_the_paged_engine(llm):
+    snapshots = list(llm.stream("abc", BRANCHES))
+    lengths = [[len(branch.token_ids) for branch in s.outputs] for s in snapshots]
+    assert lengths == [[n, n, n] for n in (1, 2, 3, 4)]
+    assert [s.finished for s in snapshots] == [False, False, False, True]
+
+
+def test_branches_run_one_after_another_without_it(history):
+    llm = LLM(history.loaded(), cache="contiguous")
+    snapshots = list(llm.stream("abc", BRANCHES))
     assert len(snapshots) == 12
     assert [s.finished for s in snapshots] == [False] * 11 + [True]
     assert [[len(branch.token_ids) for branch in s.outputs] for s in snapshots[3:5]] == [[4, 0, 0], [4, 1, 0]]
@@ -225,7 +235,9 @@ def test_a_stop_token_is_in_the_tokens_and_not_in_the_text(llm, history):
     assert branch.text == history.tokenizer.decode(expected[:at])
 
 
-def test_times_are_in_order(llm):
+@pytest.mark.parametrize("cache", ["paged", "contiguous"])
+def test_times_are_in_order(history, cache):
+    llm = LLM(history.loaded(), cache=cache)
     params = SamplingParams(n=2, temperature=0, max_tokens=8, ignore_eos=True)
     first, second = (output.metrics for output in llm.generate(["abc", "d"], params))
     for metrics in (first, second):
@@ -233,7 +245,10 @@ def test_times_are_in_order(llm):
         assert len(metrics.token_times) == 8, "those of the first branch"
         assert metrics.token_times == sorted(metrics.token_times)
         assert metrics.first_token_time == metrics.token_times[0]
-    assert first.finish_time <= second.scheduled_time, "the second waits in the queue for the first"
+    if cache == "paged":
+        assert second.scheduled_time < first.first_token_time, "both prompts are computed in the same step"
+    else:
+        assert first.finish_time <= second.scheduled_time, "the second waits in the queue for the first"
 
 
 def test_progress_shows_on_a_terminal_only(llm, monkeypatch):
