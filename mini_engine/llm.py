@@ -23,7 +23,7 @@ from mini_engine.sampling import SamplingParams
 from mini_engine.sequential import SequentialEngine
 
 BACKENDS = ("torch", "numpy")
-KV_CACHE_BYTES = 1 << 30  # of the paged cache, unless the caller says otherwise
+KV_CACHE_BYTES = {"torch": 1 << 30, "numpy": 1 << 26}  # of the paged cache, unless the caller says otherwise
 Prompt = str | Sequence[int]
 
 
@@ -36,7 +36,7 @@ class LLM:
     cache:     "paged" (many requests at once), or one request after the other: "contiguous", "none" (every step
                recomputes the whole sequence), or a cache class of your own
     attention: a causal attention function of your own (see `mini_engine.backends.contiguous.make_attend` for both)
-    num_blocks, kv_cache_bytes: size of the paged cache, by one of the two; 1 GiB by default
+    num_blocks, kv_cache_bytes: size of the paged cache, by one of the two; 1 GiB by default (NumPy: 64 MiB)
     options:   of the paged engine: those of `EngineConfig`, and `scheduler`, `kv_manager`, `record` of `LLMEngine`
 
     Raises ValueError for an unknown option or value, and what `load_model` raises.
@@ -99,7 +99,9 @@ class LLM:
             per_token = (
                 2 * spec.num_hidden_layers * spec.num_key_value_heads * spec.head_dim * self.model.dtype.itemsize
             )
-            kv_cache_bytes = count("kv_cache_bytes", KV_CACHE_BYTES if kv_cache_bytes is None else kv_cache_bytes)
+            kv_cache_bytes = count(
+                "kv_cache_bytes", KV_CACHE_BYTES[self.backend] if kv_cache_bytes is None else kv_cache_bytes
+            )
             num_blocks = kv_cache_bytes // (per_token * block_size)
             if num_blocks < 1:
                 raise ValueError(
