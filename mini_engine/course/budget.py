@@ -61,13 +61,17 @@ class StepBudget:
     def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
         if id(frame.f_globals) not in self._globals:
             return None
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        frame.f_trace_opcodes = (
+            True  # lines stay traced: from Python 3.12 on, instructions alone start a frame too late
+        )
         return self._on_opcode
 
     def _on_opcode(self, frame: types.FrameType, event: str, arg: Any) -> Any:
-        self.steps += 1
+        self.steps += event == "opcode"
         if self.steps > self.limit:
             self.exceeded = f"used up its budget of {self.limit:,} steps: a loop that never ends?"
+        if self.interrupted:
+            raise KeyboardInterrupt
         if self.exceeded or not self._open:
             if threading.get_ident() != self._owner:
                 raise SystemExit  # ends a thread without a word
@@ -77,11 +81,18 @@ class StepBudget:
     def _on_timer(self, signum: int, frame: types.FrameType | None) -> None:
         if self._open:
             self.exceeded = self.exceeded or f"was still running after {self.seconds:g} seconds"
-            raise OutOfSteps
+            if not _is_ours(frame):
+                raise OutOfSteps
 
     def _on_interrupt(self, signum: int, frame: types.FrameType | None) -> None:
         self.interrupted = True
-        raise KeyboardInterrupt
+        if not _is_ours(frame):
+            raise KeyboardInterrupt
+
+
+def _is_ours(frame: types.FrameType | None) -> bool:
+    """Whether a signal arrived in this file: an error raised there could stop `__exit__` halfway. The tracer raises it instead."""
+    return frame is not None and frame.f_code.co_filename == __file__
 
 
 def globals_of(candidate: Any) -> list[dict[str, Any]]:

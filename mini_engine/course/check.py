@@ -86,6 +86,8 @@ def run_property(exercise: Exercise, prop: Property, candidate: Any) -> Outcome:
             if budget.interrupted:
                 raise
             status, detail = _explain(error, candidate, prop)
+    if budget.interrupted:
+        raise KeyboardInterrupt
     if budget.exceeded:
         status, detail = "no", f"your code {budget.exceeded}"
     replaced = originals.restore()
