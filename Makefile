@@ -7,13 +7,14 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 TORCH := $(shell sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
 
-.PHONY: help setup lab test test-all lessons bench fuzz lint clean
+.PHONY: help setup lab test test-all lessons bench fuzz mutants lint clean
 help:
 	@echo "make lab      open the lessons in JupyterLab (in my_lessons/, your own copy)"
 	@echo "make test     run every test that fits in a few minutes"
 	@echo "make test-all run the long ones too"
 	@echo "make lessons  rebuild lessons/ and solutions/*.ipynb from solutions/*.py"
 	@echo "make fuzz     drive the engine with random requests and failures for an hour (SECONDS=3600)"
+	@echo "make mutants  plant named faults in cache and scheduler: the tests must notice each"
 	@echo "make lint     ruff, mypy, codespell"
 	@echo "make setup    only set up .venv, with the real model"
 	@echo "make clean    remove .venv and build files (my_lessons/ is kept)"
@@ -48,6 +49,9 @@ test-all: $(VENV)/.test
 
 fuzz: $(VENV)/.test
 	MINI_ENGINE_FUZZ_SECONDS=$(or $(SECONDS),3600) $(BIN)/python -m pytest -s tests/engine/test_state_machine.py
+
+mutants: $(VENV)/.test
+	$(BIN)/python tools/mutants.py
 
 lessons: $(VENV)/.test
 	$(BIN)/python tools/build_lessons.py

@@ -1,0 +1,96 @@
+"""Plant each fault of `tests/mutants/faults.py` in a copy of the project and run the tests that should notice.
+
+python tools/mutants.py                    # all of them; prints a table and exits with 1 if one goes unnoticed
+python tools/mutants.py salts watermark    # those whose name contains a word
+python tools/mutants.py --write            # also puts the table into tests/README.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.mutants.faults import FAULTS, Fault  # noqa: E402
+
+# The quick tests first; the state machines, which take longer, for what those let through.
+STAGES = [
+    [
+        "tests/scheduling",
+        "tests/cache",
+        "tests/engine",
+        "tests/backends",
+        "-k",
+        "not machine and not torch and not stateful",
+    ],
+    ["tests/cache", "tests/engine", "-k", "machine or stateful"],
+]
+TIMEOUT = 900  # seconds; a fault that makes the engine run for ever is noticed too
+README = ROOT / "tests" / "README.md"
+MARKS = "<!-- mutants -->", "<!-- /mutants -->"
+
+
+def plant(fault: Fault, folder: Path) -> None:
+    """Copy what the tests need into `folder`, with the fault in it."""
+    for name in ("mini_engine", "tests", "data"):
+        if name == "data":
+            (folder / name).symlink_to(ROOT / name)
+        else:
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    path = folder / "mini_engine" / fault.file
+    path.write_text(path.read_text().replace(fault.right, fault.wrong))
+
+
+def noticed_by(fault: Fault) -> str | None:
+    """The first test that fails with the fault planted; None when all pass."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        plant(fault, folder)
+        for stage in STAGES:
+            command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *stage]
+            environment = os.environ | {"PYTHONPATH": str(folder), "MINI_ENGINE_MUTANT": "1"}
+            try:
+                run = subprocess.run(
+                    command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
+                )
+            except subprocess.TimeoutExpired:
+                return "time ran out"
+            if run.returncode:
+                found = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
+                return found.group(1).removeprefix("tests/") if found else "the tests could not start"
+    return None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="*", help="only faults whose name contains one of these")
+    parser.add_argument("--write", action="store_true", help="put the table into tests/README.md")
+    options = parser.parse_args()
+    chosen = [fault for fault in FAULTS if not options.words or any(word in fault.name for word in options.words)]
+    rows, unnoticed = [], 0
+    for fault in chosen:
+        test = noticed_by(fault)
+        unnoticed += test is None
+        print(f"{'UNNOTICED' if test is None else 'noticed  '} {fault.name}: {test or ''}", flush=True)
+        rows.append(f"| {fault.name} | `{fault.file}` | {f'`{test}`' if test else '**nobody**'} |")
+    score = f"{len(chosen) - unnoticed} of {len(chosen)} faults noticed."
+    print(score)
+    if options.write:
+        text, (begin, end) = README.read_text(), MARKS
+        table = "\n".join([score, "", "| fault | planted in | first noticed by |", "|---|---|---|", *rows])
+        head, tail = text.split(begin)[0], text.split(end)[1]
+        README.write_text(f"{head}{begin}\n{table}\n{end}{tail}")
+    return 1 if unnoticed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
