@@ -31,9 +31,9 @@ class NumpyBackend:
         self.k, self.v = np.full(pools, np.nan), np.full(pools, np.nan)
         self._host_k, self._host_v = np.full(host, np.nan), np.full(host, np.nan)
 
-    def block(self, block_id: int) -> tuple[np.ndarray, np.ndarray]:
-        """K and V of one block in every layer, each [L, P, K, D]."""
-        return self.k[:, block_id], self.v[:, block_id]
+    def block(self, block_id: int) -> dict[str, np.ndarray]:
+        """{"k": [L, P, K, D], "v": ...}: a copy of one block."""
+        return {"k": self.k[:, block_id].copy(), "v": self.v[:, block_id].copy()}
 
     def apply_ops(self, ops: Sequence[CacheOp]) -> None:
         for kind, src, dst in ops:
