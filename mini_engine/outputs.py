@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "abort", "capacity"]
@@ -30,7 +30,7 @@ class CompletionOutput:
     def snapshot(self) -> CompletionOutput:
         """A copy that later tokens do not change."""
         logprobs = None if self.logprobs is None else list(self.logprobs)
-        return replace(self, token_ids=list(self.token_ids), logprobs=logprobs)
+        return CompletionOutput(self.index, self.text, list(self.token_ids), self.finish_reason, logprobs)
 
 
 @dataclass(slots=True)

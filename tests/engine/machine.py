@@ -68,7 +68,7 @@ class CheckedScheduler(Scheduler):
 def configs(draw: Any) -> EngineConfig:
     preemption = draw(st.sampled_from(["recompute", "swap"]))
     return EngineConfig(
-        num_blocks=draw(st.integers(1, 10)),
+        num_blocks=draw(st.one_of(st.integers(1, 10), st.integers(11, 40))),
         block_size=draw(st.sampled_from([1, 2, 5, 16])),
         max_num_seqs=draw(st.integers(1, 6)),
         max_num_batched_tokens=draw(st.one_of(st.integers(1, 6), st.integers(7, 40))),
