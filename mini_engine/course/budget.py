@@ -16,9 +16,11 @@ class OutOfSteps(BaseException):
 
 
 class StepBudget:
-    """Context manager: at most `steps` instructions in frames whose globals are the learner's, at most `seconds` of time.
+    """Context manager: at most `steps` steps in frames whose globals are the learner's, at most `seconds` of time.
 
-    Counting is exact and the same on every machine. Threads that the code starts count too, and end with the block.
+    A step is an instruction, or a line begun. The count is the same on every machine with the same Python. Threads that
+    the code starts count too, and end with the block.
+
     The timer covers what counting cannot see: a loop in library code, a wait, and code that swallows `OutOfSteps` (the
     interpreter drops a trace function that has raised). It fires again and again until the block is left. It needs the
     main thread and a Unix signal; without them only the count protects. One call into C that never returns, such as
@@ -61,13 +63,12 @@ class StepBudget:
     def _on_call(self, frame: types.FrameType, event: str, arg: Any) -> Any:
         if id(frame.f_globals) not in self._globals:
             return None
-        frame.f_trace_opcodes = (
-            True  # lines stay traced: from Python 3.12 on, instructions alone start a frame too late
-        )
+        # Lines stay traced and count too: Python 3.13 reports a function's instructions from its second call on only.
+        frame.f_trace_opcodes = True
         return self._on_opcode
 
     def _on_opcode(self, frame: types.FrameType, event: str, arg: Any) -> Any:
-        self.steps += event == "opcode"
+        self.steps += 1
         if self.steps > self.limit:
             self.exceeded = f"used up its budget of {self.limit:,} steps: a loop that never ends?"
         if self.interrupted:

@@ -42,7 +42,7 @@ class Exercise:
     alternatives: right answers written another way; the properties must accept them too.
     methods:      for a class, the methods the learner writes (default: every public method of the reference).
     may_change:   names of the arguments that the function is meant to change in place, such as a pool.
-    budget:       bytecode instructions that the learner's code may take for one property.
+    budget:       steps (bytecode instructions and lines) that the learner's code may take for one property.
     seconds:      for code that spends its time elsewhere; far above what any right answer needs.
     """
 

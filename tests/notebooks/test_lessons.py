@@ -156,4 +156,5 @@ def test_rebuild_writes_the_same(name: str, runs: Runs) -> None:
 
 
 def test_no_notebook_without_a_source() -> None:
+    assert SOURCES
     assert stale(ROOT) == []
