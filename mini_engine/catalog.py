@@ -1,4 +1,7 @@
-"""The catalogue: models and GPUs by name, from the tables in `data/`. `ModelSpec` and `GPUSpec` are defined in `specs`."""
+"""The catalogue: models and GPUs by name, from the tables in `data/`.
+
+`ModelSpec` and `GPUSpec` are defined in `specs`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ Spec = TypeVar("Spec", ModelSpec, GPUSpec)
 
 
 def get_model(name: str) -> ModelSpec:
-    """The model of `data/models.csv` called `name`; case and punctuation do not matter. KeyError lists the near names."""
+    """The model of `data/models.csv` called `name`; case and punctuation do not matter.
+
+    KeyError lists the near names.
+    """
     return _find("model", name, _models())
 
 
@@ -40,7 +46,10 @@ def list_gpus() -> list[str]:
 
 
 def read_table(name: str) -> list[dict[str, str]]:
-    """The rows of `data/<name>`, every cell as text. In a wheel the tables lie inside the package, in a checkout beside it."""
+    """The rows of `data/<name>`, every cell as text.
+
+    In a wheel the tables lie inside the package, in a checkout beside it.
+    """
     package = Path(__file__).parent
     for folder in (package / "_data", package.parent / "data"):
         if (folder / name).is_file():
@@ -63,7 +72,10 @@ def _models() -> dict[str, ModelSpec]:
 
 
 def model_from_row(row: Mapping[str, str]) -> ModelSpec:
-    """A row of `data/models.csv` as a ModelSpec. An empty cell leaves a field at its default; ValueError names a wrong cell."""
+    """A row of `data/models.csv` as a ModelSpec.
+
+    An empty cell leaves a field at its default; ValueError names a wrong cell.
+    """
     known = {f.name: f.type for f in fields(ModelSpec)}
     values: dict[str, Any] = {}
     for name, cell in row.items():

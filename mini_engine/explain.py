@@ -58,7 +58,7 @@ def explained(not_included: str = "") -> Callable[[Callable[P, R]], Explained[P,
             return list(formula._working(result, **bound.arguments))
 
         def explain(*args: P.args, **kwargs: P.kwargs) -> str:
-            purpose = (inspect.getdoc(function) or "").split("\n")[0]
+            purpose = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
             lines = [f"{function.__name__}: {purpose}", *(f"  {line}" for line in steps(*args, **kwargs))]
             if not_included:
                 lines.append(f"  not included: {not_included}")

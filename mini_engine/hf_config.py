@@ -1,8 +1,9 @@
 """Read any Hugging Face `config.json` into the fields of a `ModelSpec`.
 
-Real files hold traps, and each is met in one place below: other names for the same field (`n_embd`, `ffn_dim`), fields that are left out because
-the model's class knows them, a text model nested inside a multimodal one, KV heads that are absent, misleading or differ between layers,
-windows given by a number, a pattern, a list or a switch, layers without attention, experts counted in five ways.
+Real files hold traps, and each is met in one place below: other names for the same field (`n_embd`, `ffn_dim`),
+fields that are left out because the model's class knows them, a text model nested inside a multimodal one, KV heads
+that are absent, misleading or differ between layers, windows given by a number, a pattern, a list or a switch, layers
+without attention, experts counted in five ways.
 """
 
 from __future__ import annotations
@@ -13,112 +14,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .hf_families import (
+    HEAD_DIM_BY_DEFAULT,
+    LEARNED_POSITIONS,
+    NESTED,
+    NESTED_DEFAULTS,
+    NO_POSITION_LIMIT,
+    OTHER_NAMES,
+    SECTIONS,
+    TIED_BY_DEFAULT,
+    TWO_MATRIX_MLP,
+)
 from .hf_layers import attention_layers, expert_layers
-
-OTHER_NAMES = {
-    "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
-    "hidden_size": ("n_embd", "d_model", "model_dim"),
-    "num_attention_heads": ("n_head", "n_heads", "num_heads"),
-    "num_key_value_heads": ("num_kv_heads", "n_head_kv", "multi_query_group_num", "num_query_groups"),
-    "head_dim": ("attention_head_dim", "kv_channels"),
-    "intermediate_size": ("ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "intermediate_size_mlp"),
-    "vocab_size": ("padded_vocab_size", "n_vocab"),
-    "max_position_embeddings": ("n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length", "seq_len"),
-    "rms_norm_eps": ("layer_norm_eps", "layer_norm_epsilon", "layernorm_epsilon", "norm_eps"),
-    "rope_theta": ("rotary_emb_base", "rope_base"),
-    "num_experts": ("n_routed_experts", "num_local_experts", "moe_num_experts"),
-    "num_experts_per_tok": ("moe_topk", "moe_top_k", "moe_k", "top_k_experts", "num_experts_per_token"),
-    "moe_intermediate_size": ("expert_ffn_hidden_size", "moe_ffn_hidden_size"),
-    "n_shared_experts": ("num_shared_experts", "moe_num_shared_experts"),
-    "shared_expert_intermediate_size": ("moe_shared_expert_intermediate_size", "shared_intermediate_size"),
-}
-"""Our field, which is the usual name, and what other families call it."""
-
-NESTED = ("text_config", "llm_config", "language_config", "thinker_config", "text_model", "decoder")
-"""Where multimodal models keep their language model."""
-
-TIED_BY_DEFAULT = frozenset(
-    [
-        "bloom",
-        "cohere",
-        "cohere2",
-        "ernie4_5",
-        "ernie4_5_moe",
-        "falcon",
-        "gemma",
-        "gemma2",
-        "gemma3",
-        "gemma3_text",
-        "gemma3n_text",
-        "gemma4_text",
-        "gpt2",
-        "gpt_bigcode",
-        "gpt_neo",
-        "jetmoe",
-        "lfm2",
-        "lfm2_moe",
-        "minicpm3",
-        "mpt",
-        "opt",
-        "recurrent_gemma",
-        "smollm3",
-        "starcoder2",
-        "vaultgemma",
-        "youtu",
-        "zamba",
-        "zamba2",
-    ]
-)
-"""Families whose class ties the embeddings when `tie_word_embeddings` is not written."""
-
-HEAD_DIM_BY_DEFAULT = dict.fromkeys(
-    ["gemma", "gemma2", "gemma3_text", "gemma3n_text", "gemma4_text", "recurrent_gemma"], 256
-)
-HEAD_DIM_BY_DEFAULT |= {"qwen3": 128, "qwen3_next": 256, "gpt_oss": 64}
-"""Families whose class has a head size of its own, so that hidden_size / num_attention_heads would be wrong."""
-
-NESTED_DEFAULTS: dict[str, dict[str, Any]] = {
-    "gemma3_text": {
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "vocab_size": 262208,
-        "max_position_embeddings": 131072,
-    },
-    "llama": {
-        "num_hidden_layers": 32,
-        "hidden_size": 4096,
-        "num_attention_heads": 32,
-        "intermediate_size": 11008,
-        "vocab_size": 32000,
-        "max_position_embeddings": 2048,
-    },
-}
-"""A nested text model is saved as its difference from its class. These classes' values are filled in, in nested configurations only."""
-
-TWO_MATRIX_MLP = frozenset(
-    [
-        "arcee",
-        "apertus",
-        "bloom",
-        "codegen",
-        "falcon",
-        "gpt2",
-        "gpt_bigcode",
-        "gpt_neo",
-        "gpt_neox",
-        "gptj",
-        "mpt",
-        "nemotron",
-        "opt",
-        "persimmon",
-        "phi",
-        "starcoder2",
-    ]
-)
-"""Families whose MLP is up and down; the others have a gate as well."""
-
-LEARNED_POSITIONS = {"gpt2": 0, "gpt_bigcode": 0, "gpt_neo": 0, "opt": 2}
-"""Families with a table of learned positions, and the rows it has beyond max_position_embeddings."""
 
 
 def read_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, Any]:
@@ -157,9 +64,14 @@ class _Reader:
         self.model_type = str(config.get("model_type") or self.outer.get("model_type") or "llama")
 
     def get(self, field: str, default: Any = None) -> Any:
+        sections = [
+            self.config,
+            *(self.config[name] for name in SECTIONS if isinstance(self.config.get(name), Mapping)),
+        ]
         for key in (field, *OTHER_NAMES.get(field, ())):
-            if self.config.get(key) is not None:
-                return self.config[key]
+            for section in sections:
+                if section.get(key) is not None:
+                    return section[key]
         if self.nested:
             default = NESTED_DEFAULTS.get(self.model_type, {}).get(field, default)
         return default
@@ -196,7 +108,7 @@ class _Reader:
             "num_key_value_heads": self._kv_heads(heads),
             "intermediate_size": self._intermediate_size(hidden),
             "vocab_size": self.integer("vocab_size", self.outer.get("vocab_size")),
-            "max_position_embeddings": self.integer("max_position_embeddings"),
+            "max_position_embeddings": self.integer("max_position_embeddings", self._no_limit()),
             "rms_norm_eps": float(self.get("rms_norm_eps", 1e-6)),
             "tie_word_embeddings": self._tied(),
             "gated_mlp": self.model_type not in TWO_MATRIX_MLP,
@@ -215,9 +127,6 @@ class _Reader:
 
     def _kv_heads(self, heads: int) -> int:
         """Absent KV heads mean one per query head, but for the families that say multi-query with a switch."""
-        nested = self.config.get("attn_config")  # MPT
-        if isinstance(nested, Mapping) and nested.get("kv_n_heads"):
-            return int(nested["kv_n_heads"])
         grouped = self.config.get("new_decoder_architecture")  # Falcon-40B: num_kv_heads counts, multi_query does not
         if (
             self.config.get("multi_query")
@@ -255,6 +164,9 @@ class _Reader:
             self.config.get("expansion_ratio", 4) * hidden if four_times else self.get("moe_intermediate_size"),
         )
 
+    def _no_limit(self) -> int | None:
+        return 10**9 if self.model_type in NO_POSITION_LIMIT else None
+
     def _tied(self) -> bool:
         for config in (self.config, self.outer):
             if config.get("tie_word_embeddings") is not None:
@@ -262,7 +174,9 @@ class _Reader:
         return self.model_type in TIED_BY_DEFAULT
 
     def _rope(self) -> dict[str, Any]:
-        """`rope_parameters` (transformers 5, one set or one per kind of layer) or the older `rope_theta` and `rope_scaling`."""
+        """`rope_parameters` (transformers 5, one set or one per kind of layer) or the older `rope_theta` and
+        `rope_scaling`.
+        """
         parameters = self.config.get("rope_parameters") or {}
         parameters = parameters.get("full_attention") or parameters
         scaling = self.config.get("rope_scaling") or parameters
@@ -283,7 +197,10 @@ class _Reader:
         }
 
     def _latent(self) -> dict[str, Any]:
-        """DeepSeek's latent attention (MLA). `num_key_value_heads` equals the head count there and says nothing about the cache."""
+        """DeepSeek's latent attention (MLA).
+
+        `num_key_value_heads` equals the head count there and says nothing about the cache.
+        """
         if self.get("kv_lora_rank") is None:
             return {}
         names = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")

@@ -1,42 +1,26 @@
-"""What each layer of a Hugging Face configuration is: full attention, attention with a window, no attention; dense or experts."""
+"""What each layer of a configuration is: full attention, attention with a window, none; dense or experts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-FULL = frozenset(
-    [
-        "full_attention",
-        "attention",
-        "full",
-        "global",
-        "global_attention",
-        "indexed_attention",
-        "deepseek_sparse_attention",
-        "hybrid",
-        "*",
-        "G",
-    ]
-)
-WINDOWED = frozenset(["sliding_attention", "sliding", "local", "local_attention", "chunked_attention", "swa", "L"])
-WITHOUT_KV = frozenset(
-    [
-        "linear_attention",
-        "mamba",
-        "mamba2",
-        "conv",
-        "short_conv",
-        "recurrent",
-        "lightning_attention",
-        "mlp",
-        "moe",
-        "M",
-        "-",
-        "E",
-    ]
-)
-"""The words configurations use for their layers. `*`, `M`, `-` and `E` are Nemotron-H's letters, `L` and `G` EXAONE's."""
+FULL = frozenset([
+    "full_attention", "attention", "full", "global", "global_attention", "indexed_attention",
+    "deepseek_sparse_attention", "hybrid", "*", "G",
+])  # fmt: skip
+WINDOWED = frozenset([
+    "sliding_attention", "sliding", "local", "local_attention", "chunked_attention", "swa", "L",
+    "hybrid_sliding", "reference_sliding_attention",
+])  # fmt: skip
+WITHOUT_KV = frozenset([
+    "linear_attention", "mamba", "mamba2", "conv", "short_conv", "recurrent", "lightning_attention", "mlp", "moe",
+    "M", "-", "E",
+])  # fmt: skip
+"""The words configurations use for their layers.
+
+`*`, `M`, `-` and `E` are Nemotron-H's letters, `L` and `G` EXAONE's.
+"""
 
 EVERY_NTH_IS_FULL = {
     "gemma2": 2,
@@ -56,7 +40,9 @@ EVERY_NTH_ATTENDS = {"qwen3_next": 4, "qwen3_5_text": 4, "qwen3_5_moe_text": 4, 
 
 
 def attention_layers(reader: Any, layers: int, kv_heads: int, head_dim: int) -> dict[str, Any]:
-    """`layer_windows`, `layer_kv_shapes` and `layers_without_kv` of a `ModelSpec`, from whatever the configuration gives."""
+    """`layer_windows`, `layer_kv_shapes` and `layers_without_kv` of a `ModelSpec`, from whatever the configuration
+    gives.
+    """
     kinds = _kinds(reader, layers)
     if len(kinds) != layers:
         raise ValueError(f"layer_types has {len(kinds)} entries for num_hidden_layers={layers}")
@@ -130,7 +116,10 @@ def _windowed_kinds(reader: Any, layers: int) -> Sequence[str]:
 
 
 def _window(reader: Any) -> int | None:
-    """Tokens a windowed layer keeps, the newest included. `use_sliding_window: false` switches it off, as Qwen's files do."""
+    """Tokens a windowed layer keeps, the newest included.
+
+    `use_sliding_window: false` switches it off, as Qwen's files do.
+    """
     if reader.config.get("use_sliding_window") is False:
         return None
     for name in ("sliding_window", "attention_chunk_size", "attention_window_size", "window_size"):

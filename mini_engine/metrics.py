@@ -126,7 +126,10 @@ def goodput(
 
 
 def percentile(values: Iterable[Seconds], q: Seconds) -> float:
-    """The q-th percentile, q in [0, 100], interpolating linearly between neighbours. ValueError when there are no values."""
+    """The q-th percentile, q in [0, 100], interpolating linearly between neighbours.
+
+    ValueError when there are no values.
+    """
     ordered = sorted(values)
     if not ordered:
         raise ValueError("values is empty: it has no percentile")

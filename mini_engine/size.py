@@ -1,4 +1,4 @@
-"""`mini-engine size`: how much memory a model's KV cache takes on a GPU, how many requests fit, how fast a step can be, and why."""
+"""`mini-engine size`: what a model's KV cache takes on a GPU, how many requests fit, how fast a step can be, why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One deployment, sized: a model on a GPU, with every assumption a field. The command, the panels and the lessons all call `size`."""
+"""One deployment, sized: a model on a GPU, with every assumption a field.
+
+The command, the panels and the lessons all call `size`.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ from .units import GB, dtype_bytes, format_rate
 
 @dataclass(frozen=True)
 class Sizing:
-    """What fits and how fast it can be. Bytes are integers, times and rates fractions; `working` holds the arithmetic as text."""
+    """What fits and how fast it can be.
+
+    Bytes are integers, times and rates fractions; `working` holds the arithmetic as text.
+    """
 
     model: ModelSpec
     gpu: GPUSpec
@@ -108,8 +114,8 @@ def size(
 ) -> Sizing:
     """Size `model` on `tp` GPUs. ValueError names the argument that is not valid.
 
-    memory: "nominal", the size on the box, or "reported", what the driver shows. overhead: bytes of activations and runtime per GPU.
-    num_params: for models whose weights cannot be counted from their configuration.
+    memory: "nominal", the size on the box, or "reported", what the driver shows. overhead: bytes of activations and
+    runtime per GPU. num_params: for models whose weights cannot be counted from their configuration.
     """
     tp, block = count("tp", tp, limit=10**6), count("block", block, limit=10**6)
     context, batch = count("context", context, limit=10**9), count("batch", batch, limit=10**9)

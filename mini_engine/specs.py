@@ -61,7 +61,9 @@ class ModelSpec:
     layer_windows: tuple[int | None, ...] = field(default=(), repr=False)
     """One entry per attention layer: None for full attention, or how many tokens it keeps. () means all full."""
     layer_kv_shapes: tuple[tuple[int, int], ...] = ()
-    """(KV heads, head size) per attention layer, where layers differ; () means that all are (num_key_value_heads, head_dim)."""
+    """(KV heads, head size) per attention layer, where layers differ; () means that all are (num_key_value_heads,
+    head_dim).
+    """
     layers_without_kv: tuple[str, ...] = ()
     """The kinds of the layers that keep no K/V of their own: linear attention, SSM, shared K/V."""
 
@@ -83,7 +85,9 @@ class ModelSpec:
         self._fit_layers()
 
     def _fit_layers(self) -> None:
-        """Spell out uniform layers. A tuple of equal entries follows num_hidden_layers, so that `dataclasses.replace` may change it."""
+        """Spell out uniform layers. A tuple of equal entries follows num_hidden_layers, so that `dataclasses.replace`
+        may change it.
+        """
         attending = self.num_hidden_layers - len(self.layers_without_kv)
         for name, uniform in (("layer_windows", None), ("layer_kv_shapes", (self.num_key_value_heads, self.head_dim))):
             value = tuple(getattr(self, name))
@@ -106,7 +110,8 @@ class ModelSpec:
     def from_hf_config(cls, source: str | os.PathLike[str] | Mapping[str, Any]) -> ModelSpec:
         """Read a Hugging Face `config.json`: the file, the folder that holds it, or its contents as a dict.
 
-        `head_dim` is taken when given, and hidden_size / num_attention_heads only when it is not. ValueError names what is missing.
+        `head_dim` is taken when given, and hidden_size / num_attention_heads only when it is not. ValueError names
+        what is missing.
         """
         from .hf_config import read_config
 
@@ -157,9 +162,12 @@ COUNTS = (
 
 @dataclass(frozen=True, kw_only=True)
 class GPUSpec:
-    """An accelerator, from its data sheet: bytes, bytes per second, dense FLOP/s. None where the part lacks it or the table does.
+    """An accelerator, from its data sheet: bytes, bytes per second, dense FLOP/s.
 
-    Peaks are peaks: no kernel reaches all of them, and `memory_bytes` is the size on the box. `reported_memory_bytes` is what the driver shows.
+    None where the part lacks it or the table does.
+
+    Peaks are peaks: no kernel reaches all of them, and `memory_bytes` is the size on the box. `reported_memory_bytes`
+    is what the driver shows.
     """
 
     name: str

@@ -30,7 +30,10 @@ def dtype_bytes(name: str, dtype: str) -> int:
 
 
 def significant(value: int | float | Fraction, digits: int = 4) -> str:
-    """A number with `digits` significant digits and thousands separators: 42.95, 2,496, 0.0003052. Whole numbers keep at least 6."""
+    """A number with `digits` significant digits and thousands separators: 42.95, 2,496, 0.0003052.
+
+    Whole numbers keep at least 6.
+    """
     if value == int(value) and abs(value) < 10 ** max(6, digits):
         return f"{int(value):,}"
     x = float(value)
@@ -62,7 +65,7 @@ def format_bytes(size: int | Fraction) -> str:
 def format_seconds(seconds: int | float | Fraction) -> str:
     """Seconds with four digits or more, in the unit that reads best: '20.8955 ms', '1.626 s'."""
     for unit, label in ((1, "s"), (Fraction(1, 10**3), "ms"), (Fraction(1, 10**6), "us")):
-        if seconds >= unit:
+        if float(seconds) >= float(unit):
             return f"{significant(Fraction(seconds) / unit, 6)} {label}"
     return f"{significant(Fraction(seconds) * 10**9, 6)} ns"
 

@@ -1,7 +1,9 @@
-"""Sizes and counts, in integers and fractions: the KV cache, the weights, what fits, what is wasted, what sharing saves.
+"""Sizes and counts, in integers and fractions: KV cache, weights, what fits, what is wasted, what sharing saves.
 
-Read it in this order: `kv_size`, `kv_windows`, `kv_quant`, `sharding`, `weights`, `capacity`, `fragmentation`, `prefix`, `forwards`, `sharing`, `mla`.
-Every function has `.explain(same arguments)`, which shows the arithmetic. `docs/formulas.md` numbers the formulas.
+
+Read it in this order: `kv_size`, `kv_windows`, `kv_quant`, `sharding`, `weights`, `capacity`, `fragmentation`,
+`prefix`, `forwards`, `sharing`, `mla`. Every function has `.explain(same arguments)`, which shows the arithmetic.
+`docs/formulas.md` numbers the formulas.
 """
 
 from .capacity import concurrency_ratio, kv_budget, max_concurrency, max_context

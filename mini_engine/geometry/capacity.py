@@ -15,7 +15,8 @@ from ..units import exact, format_bytes, significant
 def kv_budget(hbm: Real, weights: Real, overhead: Real, util: Real = 1) -> int:
     """Bytes left for the KV cache on one GPU: floor(hbm × util) - weights - overhead, never below 0.
 
-    hbm, weights, overhead: bytes. util: the share of the card an engine may use, as a fraction or a string ('0.9'). Formula F8.
+    hbm, weights, overhead: bytes. util: the share of the card an engine may use, as a fraction or a string ('0.9').
+    Formula F8.
     """
     usable = math.floor(amount("hbm", hbm) * share("util", util))
     left = usable - number("weights", weights) - amount("overhead", overhead)
@@ -35,7 +36,10 @@ def _(budget: int, hbm: Real, weights: Real, overhead: Real, util: Real) -> Iter
 
 @explained("requests of other lengths, shared prefixes, preemption")
 def max_concurrency(budget: Real, kv_per_token: Real, S: int, block: int | None = None) -> int:
-    """Requests of S tokens each that a budget of bytes holds; in blocks of `block` tokens when given. Never rounded up. Formula F8."""
+    """Requests of S tokens each that a budget of bytes holds; in blocks of `block` tokens when given.
+
+    Never rounded up. Formula F8.
+    """
     budget_, S = amount("budget", budget), count("S", S)
     per_token = number("kv_per_token", kv_per_token, positive=True)
     if block is None:

@@ -10,7 +10,10 @@ from ..explain import explained
 
 @explained()
 def forwards_without_cache(n: int, m: int) -> int:
-    """Token-forwards to generate m tokens from a prompt of n when every step runs the whole sequence: m n + m (m - 1) / 2. Formula F22."""
+    """Token-forwards to generate m tokens from a prompt of n when every step runs the whole sequence.
+
+    m n + m (m - 1) / 2. Formula F22.
+    """
     n, m = count("n", n), count("m", m)
     return m * n + m * (m - 1) // 2
 
@@ -23,7 +26,10 @@ def _(total: int, n: int, m: int) -> Iterator[str]:
 
 @explained()
 def forwards_with_cache(n: int, m: int) -> int:
-    """Token-forwards with a cache: n for the prompt, then one per token but the last, whose K/V nobody reads: n + m - 1. Formula F22."""
+    """Token-forwards with a cache: n for the prompt, then one per token but the last, whose K/V nobody reads.
+
+    n + m - 1. Formula F22.
+    """
     return count("n", n) + count("m", m) - 1
 
 
@@ -34,10 +40,11 @@ def _(total: int, n: int, m: int) -> Iterator[str]:
 
 @explained()
 def attn_pairs(n: int, m: int, cache: bool) -> int:
-    """Attention scores (query-key pairs) per head and layer to generate m tokens from n, with or without a cache. Formula F22.
+    """Attention scores (query-key pairs) per head and layer to generate m tokens from n, with or without a cache.
 
     Without: every step scores its whole triangle, the sum of s (s + 1) / 2 for s = n .. n + m - 1.
-    With: the prompt's triangle once, then one row per step. Still quadratic in the length: only the projections become linear.
+    With: the prompt's triangle once, then one row per step. It is still quadratic in the length; only the projections
+    become linear. Formula F22.
     """
     n, m = count("n", n), count("m", m)
     if not isinstance(cache, bool):

@@ -14,7 +14,10 @@ from .kv_size import NOT_INCLUDED, kv_elems_per_token
 
 @explained(f"{NOT_INCLUDED}; the loss of accuracy, and tokens that a scheme keeps in full precision")
 def kv_bytes_quant(cfg: ModelSpec, bits: Real, group: int, scale_bytes: Real, zero_bytes: Real = 0) -> Fraction:
-    """Bytes per token of a cache with `bits` per element and one scale (and zero point) per `group` elements. Formula F3."""
+    """Bytes per token of a cache with `bits` per element and one scale (and zero point) per `group` elements.
+
+    Formula F3.
+    """
     bits_ = number("bits", bits, positive=True)
     group = count("group", group)
     overhead = number("scale_bytes", scale_bytes) + number("zero_bytes", zero_bytes)

@@ -17,7 +17,8 @@ NOT_INCLUDED = "weights, activations, the CUDA context, fragmentation, rounding 
 def kv_elems_per_token(cfg: ModelSpec) -> int:
     """Elements that one token adds to the cache, over all attention layers.
 
-    A key and a value per KV head and layer; with latent attention (MLA) one latent vector and one rotary key per layer. Formula F1.
+    A key and a value per KV head and layer; with latent attention (MLA) one latent vector and one rotary key per
+    layer. Formula F1.
     """
     if cfg.is_mla:
         return cfg.num_attention_layers * cfg.latent_dim
@@ -89,7 +90,8 @@ def _(size: int, cfg: ModelSpec, S: int, B: int, kv_dtype: str) -> Iterator[str]
 def kv_elems_expanded(cfg: ModelSpec) -> int:
     """Elements per token when keys and values are cached per head, also by a model that could cache a latent.
 
-    For MLA: layers × heads × (qk_nope_head_dim + qk_rope_head_dim + v_head_dim), the cost of decompressing before caching. Otherwise F1.
+    For MLA: layers × heads × (qk_nope_head_dim + qk_rope_head_dim + v_head_dim), the cost of decompressing before
+    caching. Otherwise F1.
     """
     if not cfg.is_mla:
         return kv_elems_per_token(cfg)

@@ -20,7 +20,8 @@ LOWER_BOUND = (
 def kv_bytes_hybrid(cfg: ModelSpec, windows: Sequence[int | None], S: int, kv_dtype: str = "bf16") -> int:
     """Bytes of one sequence of S tokens when layers with a window keep only min(S, window) of them.
 
-    `windows` has one entry per attention layer (`cfg.layer_windows`), None for one that keeps all S. A window w keeps the last w tokens, the newest included. Formula F4.
+    `windows` has one entry per attention layer (`cfg.layer_windows`), None for one that keeps all S. A window w keeps
+    the last w tokens, the newest included. Formula F4.
     """
     S = count("S", S, minimum=0)
     per_element = dtype_bytes("kv_dtype", kv_dtype)

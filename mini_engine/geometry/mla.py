@@ -21,7 +21,8 @@ BASELINES = {
 def mla_reduction(baseline: str) -> Fraction:
     """1 - (bits per token of DeepSeek-V2's latent cache) / (bits per token of a baseline). Formula F24.
 
-    baseline: "mha" | "deepseek-67b" | "deepseek-67b-6bit". The published 93.3 % is the last: it mixes architecture and quantization.
+    baseline: "mha" | "deepseek-67b" | "deepseek-67b-6bit". The published 93.3 % is the last: it mixes architecture
+    and quantization.
     """
     latent, other = _bits(baseline)
     return 1 - Fraction(latent[0], other[0])

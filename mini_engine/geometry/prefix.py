@@ -10,9 +10,10 @@ from ..explain import explained
 
 @explained()
 def prefix_hit_tokens(P: int, L: int, B: int) -> int:
-    """Prompt tokens served from the cache: whole blocks of the P cached ones, leaving at least one of the L tokens to compute.
+    """Prompt tokens served from the cache, in whole blocks, leaving at least one token to compute.
 
-    P cached prefix tokens, L prompt tokens, B tokens per block. The last token must be computed: its logits are the first output. Formula F21.
+    P cached prefix tokens, L prompt tokens, B tokens per block. The last token must be computed: its logits are the
+    first output. Formula F21.
     """
     P, L, B = count("P", P, minimum=0), count("L", L), count("B", B)
     return min(P // B, (L - 1) // B) * B

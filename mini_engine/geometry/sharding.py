@@ -15,7 +15,9 @@ from .kv_size import NOT_INCLUDED, kv_bytes_per_token
     f"{NOT_INCLUDED}; engines usually refuse a tp that does not divide the head count: this sizes, it does not promise a start"
 )
 def kv_bytes_per_token_per_gpu(cfg: ModelSpec, tp: int, kv_dtype: str = "bf16") -> int:
-    """Bytes one token takes on each of `tp` GPUs: ceil(KV heads / tp) heads, at least one, so heads are copied beyond tp = KV heads.
+    """Bytes that one token takes on each of `tp` GPUs.
+
+    Each holds ceil(KV heads / tp) heads, at least one, so heads are copied beyond tp = KV heads.
 
     An MLA latent belongs to all heads at once and cannot be split by heads: every GPU holds all of it. Formula F6.
     """

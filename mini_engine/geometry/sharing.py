@@ -12,9 +12,10 @@ from ..units import exact
 
 @explained("beam search may also share blocks of the output, and drops branches")
 def sharing_saving(prefix: int, out: int, n: int, block: int) -> Fraction:
-    """Blocks without sharing over blocks with sharing, for n branches of `out` tokens each on one prompt of `prefix` tokens.
+    """Blocks without sharing over blocks with sharing, for n branches of `out` tokens on one prompt of `prefix`.
 
-    Full prompt blocks are shared; a partly filled last one is copied by each branch that writes to it. Between 1 and n. Formula F23.
+    Full prompt blocks are shared; a partly filled last one is copied by each branch that writes to it. Between 1 and
+    n. Formula F23.
     """
     total, full = _blocks(prefix, out, block)
     n = count("n", n)

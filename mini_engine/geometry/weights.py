@@ -38,7 +38,8 @@ class ParamBreakdown:
 def param_breakdown(cfg: ModelSpec) -> ParamBreakdown:
     """Parameters of each part of the model. Formula F7, extended to two-matrix MLPs, MLA and mixtures of experts.
 
-    Raises ValueError for models with layers whose weights the configuration's attention and MLP fields do not describe (SSM, linear attention).
+    Raises ValueError for models with layers whose weights the configuration's attention and MLP fields do not
+    describe (SSM, linear attention).
     """
     return _counted(cfg, cfg.num_experts)
 
@@ -113,7 +114,9 @@ def _(total: int, cfg: ModelSpec) -> Iterator[str]:
 
 @explained(NOT_COUNTED)
 def active_params(cfg: ModelSpec, tokens: int = 1) -> int:
-    """Parameters that a step of `tokens` tokens reads, at most: of the routed experts min(experts, tokens × experts per token).
+    """Parameters that a step of `tokens` tokens reads, at most.
+
+    Of the routed experts that is min(experts, tokens × experts per token).
 
     With one token it is the number that 2 FLOPs each are spent on. A dense model reads everything.
     """

@@ -16,8 +16,9 @@ def attn_decode_intensity(
 ) -> Fraction:
     """FLOP per byte of one decode step of attention over S cached tokens, per layer.
 
-    n_q query heads and n_kv KV heads of size d; b_kv and b_qo bytes per element of the cache and of q and o; `sharers` sequences that attend to the
-    same S tokens, read once for all. 4 n_q d S x / (2 b_kv n_kv d S + 2 b_qo n_q d x): below x n_q / n_kv at 2 bytes, whatever S is. Formula F12.
+    n_q query heads and n_kv KV heads of size d; b_kv and b_qo bytes per element of the cache and of q and o;
+    `sharers` sequences that attend to the same S tokens, read once for all. 4 n_q d S x / (2 b_kv n_kv d S + 2 b_qo
+    n_q d x): below x n_q / n_kv at 2 bytes, whatever S is. Formula F12.
     """
     n_q, n_kv, d = count("n_q", n_q), count("n_kv", n_kv), count("d", d)
     S, sharers = count("S", S, minimum=0), count("sharers", sharers)
@@ -64,7 +65,10 @@ def _(intensity: Fraction, n_h: int, d_c: int, d_r: int, S: int | None, s_q: int
 
 @explained("softmax; the causal mask, which halves the FLOPs; grouped KV heads, which read less")
 def prefill_attn_intensity(S: int, T: int) -> Fraction:
-    """FLOP per byte of attention of S queries over T keys, multi-head, 2 bytes, scores never written: S T / (S + T). Formula F14."""
+    """FLOP per byte of attention of S queries over T keys, multi-head, 2 bytes, scores never written: S T / (S + T).
+
+    Formula F14.
+    """
     S, T = count("S", S, minimum=0), count("T", T)
     return Fraction(S * T, S + T)
 

@@ -44,8 +44,9 @@ def decode_step_time(
 ) -> DecodeStep:
     """Least seconds of a decode step of B sequences with S cached tokens each.
 
-    Per GPU: weight_bytes, kv_per_token (bytes), bw (bytes/s), flops (peak FLOP/s). Of the whole model: n_params, n_layers, n_q, head_dim.
-    max((weight_bytes + kv S B) / bw, (2 n_params B + 4 n_layers n_q head_dim S B) / (flops tp)). Formula F15.
+    Per GPU: weight_bytes, kv_per_token (bytes), bw (bytes/s), flops (peak FLOP/s). Of the whole model: n_params,
+    n_layers, n_q, head_dim. max((weight_bytes + kv S B) / bw, (2 n_params B + 4 n_layers n_q head_dim S B) / (flops
+    tp)). Formula F15.
     """
     S, B, tp = count("S", S, minimum=0), count("B", B), count("tp", tp)
     bandwidth = number("bw", bw, positive=True)
@@ -110,9 +111,12 @@ class AdditiveStep:
 def decode_step_time_additive(
     B: int, kv_bytes_per_seq: Real, weight_bytes: Real, bw: Real, n_params: Real, flops: Real, chips: int
 ) -> AdditiveStep:
-    """Seconds of a decode step as the scaling book counts it: attention is always bound by memory, and does not overlap with the products.
+    """Seconds of a decode step when attention and the matrix products take turns.
 
-    B kv / (chips bw) + max(weights / (chips bw), 2 B n_params / (chips flops)). Sizes are of the whole model, rates of one chip. Formula F15.
+    This is how "How to Scale Your Model" counts: attention is always bound by memory and overlaps with nothing.
+
+    B kv / (chips bw) + max(weights / (chips bw), 2 B n_params / (chips flops)). Sizes are of the whole model, rates
+    of one chip. Formula F15.
     """
     B, chips = count("B", B), count("chips", chips)
     bandwidth = chips * number("bw", bw, positive=True)

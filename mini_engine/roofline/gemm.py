@@ -12,9 +12,12 @@ from ..units import exact, significant
 
 @explained("reading an operand twice because it does not fit on the chip")
 def gemm_intensity(M: int, K: int, N: int, b: Real = 2) -> Fraction:
-    """FLOPs over bytes of an [M, K] × [K, N] product of b-byte elements, each operand read once, the result written once.
+    """FLOPs over bytes of an [M, K] × [K, N] product of b-byte elements.
 
-    2 M K N / (b (M K + K N + M N)). For M far below K and N it is about 2 M / b; it never reaches 2 / b × min(M, K, N). Formula F11.
+    Each operand is read once and the result written once:
+
+    2 M K N / (b (M K + K N + M N)). For M far below K and N it is about 2 M / b; it never reaches 2 / b × min(M, K,
+    N). Formula F11.
     """
     M, K, N = count("M", M), count("K", K), count("N", N)
     return 2 * M * K * N / (number("b", b, positive=True) * (M * K + K * N + M * N))

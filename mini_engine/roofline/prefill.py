@@ -17,10 +17,13 @@ from ..units import exact, format_rate, format_seconds, significant
     "softmax, norms, rotary embeddings; the output head is counted for every token though only the last needs it"
 )
 def prefill_flops(N: Real, S: int, L: int, n_q: int, d: int, causal: bool = True, done: int = 0) -> int:
-    """FLOPs to process S prompt tokens after `done` earlier ones: 2 per parameter and token, and 4 d per score, head and layer.
+    """FLOPs to process S prompt tokens after `done` earlier ones.
 
-    N parameters (embeddings included; of a mixture of experts those active per token), L layers, n_q heads of size d. With the causal mask,
-    2 N S + 2 L n_q d (2 S done + S (S + 1)); without it, 2 N S + 4 L n_q d S². Chunks add up to the whole exactly. Formula F19.
+    Two per parameter and token, and 4 d per score, head and layer.
+
+    N parameters (embeddings included; of a mixture of experts those active per token), L layers, n_q heads of size d.
+    With the causal mask, 2 N S + 2 L n_q d (2 S done + S (S + 1)); without it, 2 N S + 4 L n_q d S². Chunks add up to
+    the whole exactly. Formula F19.
     """
     N_, S, done = amount("N", N), count("S", S, minimum=0), count("done", done, minimum=0)
     per_score = 2 * count("L", L) * count("n_q", n_q) * count("d", d)
@@ -67,7 +70,9 @@ class PrefillSaving:
 
 @explained("the cost of hashing and looking up, and of the blocks the cached prefix occupies")
 def prefill_saving(P: int, L: int, B: int, cfg: ModelSpec) -> PrefillSaving:
-    """Share of the prompt's tokens, and of its FLOPs, that P cached prefix tokens save of L prompt tokens in blocks of B. Formula F21.
+    """Share of a prompt's tokens, and of its FLOPs, that a cached prefix saves.
+
+    P cached prefix tokens, L prompt tokens, B tokens per block. Formula F21.
 
     The FLOP share is smaller: the tokens that are left attend to all of the prefix.
     """

@@ -12,7 +12,10 @@ from ..units import exact, format_rate
 
 @explained("what a kernel reaches of either peak; take the dense FLOP rate, a data sheet's sparse one is double")
 def ridge_point(flops: Real, bw: Real) -> Fraction:
-    """Peak FLOP/s over bandwidth in bytes/s, in FLOP per byte. Work of less intensity is bound by memory. Formula F10."""
+    """Peak FLOP/s over bandwidth in bytes/s, in FLOP per byte. Work of less intensity is bound by memory.
+
+    Formula F10.
+    """
     return number("flops", flops, positive=True) / number("bw", bw, positive=True)
 
 

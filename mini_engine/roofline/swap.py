@@ -33,9 +33,12 @@ class RecomputeOrSwap:
 def recompute_vs_swap(
     kv_per_token: Real, S: int, pcie: Real, flops: Real, mfu: Real, N: Real, L: int, n_q: int, d: int, links: int = 1
 ) -> RecomputeOrSwap:
-    """Seconds to swap S tokens of K/V out and in again (2 kv S / (pcie links)), and to recompute them (one causal prefill). Formula F20.
+    """Seconds to swap S tokens of K/V out and in again, and seconds to recompute them.
 
-    kv_per_token bytes, pcie bytes/s per direction and link, flops peak FLOP/s, mfu in (0, 1]; N, L, n_q, d as in `prefill_flops`.
+    Swap: 2 kv S / (pcie links). Recompute: one causal prefill. Formula F20.
+
+    kv_per_token bytes, pcie bytes/s per direction and link, flops peak FLOP/s, mfu in (0, 1]; N, L, n_q, d as in
+    `prefill_flops`.
     """
     S, links = count("S", S, minimum=0), count("links", links)
     swap = 2 * number("kv_per_token", kv_per_token) * S / (number("pcie", pcie, positive=True) * links)
@@ -70,9 +73,10 @@ def _(
 
 @explained(NOT_INCLUDED)
 def breakeven_pcie(kv_per_token: Real, flops: Real, mfu: Real, n_params: Real, links: int = 1) -> Fraction:
-    """Bytes/s per link at which swapping takes as long as recomputing, for short sequences (S to 0): kv flops mfu / n_params / links.
+    """Bytes/s per link at which swapping takes as long as recomputing, for short sequences.
 
-    From 2 kv S / (pcie links) = 2 n_params S / (flops mfu). Above it, swapping wins; longer sequences lower it. Formula F20.
+    2 kv flops mfu / (2 n_params) / links, from 2 kv S / (pcie links) = 2 n_params S / (flops mfu) for S to 0. Above it, swapping wins; longer sequences lower it.
+    Formula F20.
     """
     work = number("flops", flops, positive=True) * share("mfu", mfu)
     return (
@@ -96,7 +100,10 @@ def _(rate: Fraction, kv_per_token: Real, flops: Real, mfu: Real, n_params: Real
 
 @explained("batching of copies")
 def block_copy_bytes(cfg: ModelSpec, block: int, kv_dtype: str = "bf16") -> int:
-    """Bytes of one contiguous piece of a block: the keys (or the values, or the latent) of one layer. A swap copies many of these."""
+    """Bytes of one contiguous piece of a block: the keys (or the values, or the latent) of one layer.
+
+    A swap copies many of these.
+    """
     per_element = dtype_bytes("kv_dtype", kv_dtype)
     elems = cfg.latent_dim if cfg.is_mla else cfg.num_key_value_heads * cfg.head_dim
     return count("block", block) * elems * per_element
@@ -111,7 +118,7 @@ def _(size: int, cfg: ModelSpec, block: int, kv_dtype: str) -> Iterator[str]:
 
 @explained("queues that keep several copies in flight")
 def effective_pcie(pcie: Real, copy_bytes: Real, overhead: Real) -> Fraction:
-    """Bytes/s left of `pcie` when every copy of `copy_bytes` also costs `overhead` seconds: small scattered copies ruin it."""
+    """Bytes/s left of `pcie` when every copy of `copy_bytes` also costs `overhead` seconds."""
     size = number("copy_bytes", copy_bytes, positive=True)
     return size / (size / number("pcie", pcie, positive=True) + number("overhead", overhead))
 

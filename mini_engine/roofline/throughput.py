@@ -35,7 +35,10 @@ def _(rate: Fraction, bw: Real, kv_per_token: Real, S: int) -> Iterator[str]:
 
 @explained("whether that batch fits")
 def batch_kv_equals_weights(weight_bytes: Real, kv_per_token: Real, S: int) -> int:
-    """The batch from which a step reads at least as many bytes of K/V as of weights: ceil(weights / (kv S)). Formula F17."""
+    """The batch from which a step reads at least as many bytes of K/V as of weights: ceil(weights / (kv S)).
+
+    Formula F17.
+    """
     per_sequence = number("kv_per_token", kv_per_token, positive=True) * count("S", S)
     return ceil_div(number("weight_bytes", weight_bytes, positive=True), per_sequence)
 
@@ -51,7 +54,8 @@ def _(batch: int, weight_bytes: Real, kv_per_token: Real, S: int) -> Iterator[st
 def batch_for_ridge(weight_bytes: Real, kv_per_token: Real, S: int, flops_per_seq: Real, ridge: Real) -> int | None:
     """The smallest batch at which a whole decode step reaches the ridge; None when K/V reads keep every batch below it.
 
-    flops_per_seq: FLOPs of one sequence's step on one GPU, f = 2 N / tp + 4 L (n_q / tp) d S. ceil(W ridge / (f - ridge kv S)). Formula F18.
+    flops_per_seq: FLOPs of one sequence's step on one GPU, f = 2 N / tp + 4 L (n_q / tp) d S. ceil(W ridge / (f -
+    ridge kv S)). Formula F18.
     """
     S = count("S", S, minimum=0)
     ridge_ = number("ridge", ridge, positive=True)

@@ -1,7 +1,7 @@
 """Request traces: load the public formats, summarise them, generate synthetic ones.
 
-Public traces are never part of the project. Lessons use the synthetic ones in `data/traces/`, whose names begin with `synthetic_`
-and which were made from published statistics by the commands in `data/traces/README.md`.
+Public traces are never part of the project. Lessons use the synthetic ones in `data/traces/`, whose names begin with
+`synthetic_` and which were made from published statistics by the commands in `data/traces/README.md`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ __all__ = [
 
 
 def load_trace(path: str | os.PathLike[str]) -> Trace:
-    """Read a trace by its suffix: .csv as Azure 2023, .jsonl as Mooncake; a bare name is looked up among the project's own."""
+    """Read a trace by its suffix: .csv as Azure 2023, .jsonl as Mooncake; a bare name is looked up among the
+    project's own.
+    """
     found = Path(path)
     if not found.exists() and found.name == str(path) and (trace_path(found.name)).exists():
         found = trace_path(found.name)

@@ -1,6 +1,7 @@
 """The Azure LLM inference trace of 2023: CSV with TIMESTAMP, ContextTokens, GeneratedTokens.
 
-Published with "Splitwise: Efficient generative LLM inference using phase splitting" (Patel et al., ISCA 2024), CC-BY-4.0.
+Published with "Splitwise: Efficient generative LLM inference using phase splitting" (Patel et al., ISCA 2024),
+CC-BY-4.0.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ EPOCH = datetime(2000, 1, 1)
 
 
 def load_azure(path: str | os.PathLike[str]) -> Trace:
-    """Read an Azure 2023 CSV. Arrivals are seconds after the first row. TraceError names the line of a malformed row."""
+    """Read an Azure 2023 CSV. Arrivals are seconds after the first row.
+
+    TraceError names the line of a malformed row.
+    """
     path = Path(path)
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file)
@@ -36,7 +40,10 @@ def load_azure(path: str | os.PathLike[str]) -> Trace:
 
 
 def save_azure(trace: Trace, path: str | os.PathLike[str]) -> None:
-    """Write a trace as an Azure 2023 CSV, on a clock that starts in the year 2000. Hash ids have no place in it and are dropped."""
+    """Write a trace as an Azure 2023 CSV, on a clock that starts in the year 2000.
+
+    Hash ids have no place in it and are dropped.
+    """
     with Path(path).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)

@@ -23,8 +23,9 @@ def multi_turn(
 ) -> Trace:
     """Chats: every turn's prompt is the whole conversation so far plus a new message.
 
-    All sessions share a system prompt. Sessions start at `rate` per second (Poisson); a user answers after `think_time` seconds on average.
-    User and output lengths vary by half around their mean. Hash ids name blocks of `block_tokens` tokens.
+    All sessions share a system prompt. Sessions start at `rate` per second (Poisson); a user answers after
+    `think_time` seconds on average. User and output lengths vary by half around their mean. Hash ids name blocks of
+    `block_tokens` tokens.
     """
     num_sessions, turns = (
         count("num_sessions", num_sessions, minimum=2, limit=10**5),

@@ -1,4 +1,5 @@
-"""Synthetic traces. They have the rate, burstiness, lengths and prefix reuse of a profile; everything else about them is made up.
+"""Synthetic traces. They have the rate, burstiness, lengths and prefix reuse of a profile; everything else about them
+is made up.
 
 Pure Python on `random.Random(seed).random()` alone, so that a seed gives the same trace everywhere.
 """
@@ -32,7 +33,8 @@ def synthesize(profile: Profile, num_requests: int, seed: int = 0) -> Trace:
 
 
 def _lengths(random: Random, quantiles: Sequence[float], mean: float, n: int) -> list[int]:
-    """n lengths, one from each n-th of the distribution, shuffled: the sample has the quantiles, not just their expectation.
+    """n lengths, one from each n-th of the distribution, shuffled: the sample has the quantiles, not just their
+    expectation.
 
     Between two quantiles the distribution is bent towards the lower or the upper one until the mean comes out as well.
     """
@@ -55,7 +57,8 @@ def _interpolate(quantiles: Sequence[float], q: float, bend: float) -> float:
 def arrival_times(random: Random, n: int, rate: float, cv: float) -> list[float]:
     """n arrivals from 0 on with `rate` requests per second and gaps of coefficient of variation `cv`, both exactly.
 
-    Exponential gaps, bent by a power until their variation is `cv` (1 is nearly a Poisson process), then scaled to the rate.
+    Exponential gaps, bent by a power until their variation is `cv` (1 is nearly a Poisson process), then scaled to
+    the rate.
     """
     gaps = [-math.log(1 - random.random()) for _ in range(n - 1)]
     low, high = 0.0, 64.0  # the power; larger makes long gaps longer

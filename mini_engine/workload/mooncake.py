@@ -1,4 +1,5 @@
-"""Mooncake's traces (FAST'25 release, Apache-2.0): one JSON object a line with timestamp (ms), input_length, output_length, hash_ids.
+"""Mooncake's traces (FAST'25 release, Apache-2.0): one JSON object a line with timestamp (ms), input_length,
+output_length, hash_ids.
 
 A hash id stands for 512 tokens of the prompt together with everything before them; the last one may cover fewer.
 """
@@ -17,7 +18,10 @@ BLOCK_TOKENS = 512
 
 
 def load_mooncake(path: str | os.PathLike[str], block_tokens: int = BLOCK_TOKENS) -> Trace:
-    """Read a Mooncake JSONL file. Arrivals are seconds after the first. TraceError names the line of a malformed row."""
+    """Read a Mooncake JSONL file. Arrivals are seconds after the first.
+
+    TraceError names the line of a malformed row.
+    """
     path = Path(path)
     with path.open(encoding="utf-8") as file:
         requests = [_row(f"{path}:{n}", line, block_tokens) for n, line in enumerate(file, 1) if line.strip()]

@@ -1,4 +1,6 @@
-"""How much a prefix cache could save on a trace: the bound of an infinite cache, and what an LRU of a given size reaches."""
+"""How much a prefix cache could save on a trace: the bound of an infinite cache, and what an LRU of a given size
+reaches.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ from .trace import Trace
 
 @dataclass(frozen=True)
 class PrefixReuse:
-    """Prompt tokens, and prompt blocks, found in the cache, as shares of all. A hit is a leading run of cached blocks."""
+    """Prompt tokens, and prompt blocks, found in the cache, as shares of all.
+
+    A hit is a leading run of cached blocks.
+    """
 
     by_tokens: Fraction
     by_blocks: Fraction
@@ -21,8 +26,8 @@ class PrefixReuse:
 def prefix_reuse(trace: Trace, capacity: int | None = None) -> PrefixReuse:
     """Reuse with an infinite cache, or with an LRU cache of `capacity` blocks.
 
-    Every block of a request is looked up in order and moved to the recent end; misses are inserted and evict the oldest.
-    ValueError for a trace without hash ids.
+    Every block of a request is looked up in order and moved to the recent end; misses are inserted and evict the
+    oldest. ValueError for a trace without hash ids.
     """
     if trace.block_tokens is None:
         raise ValueError(f"the trace {trace.name!r} has no hash_ids, so nothing is known about shared prefixes")

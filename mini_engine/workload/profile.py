@@ -19,7 +19,9 @@ KNOTS = (0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 100)
 
 @dataclass(frozen=True)
 class Profile:
-    """Rate, burstiness, mean and quantiles (at `KNOTS`) of both lengths, and the bound of prefix reuse where the trace has hash ids."""
+    """Rate, burstiness, mean and quantiles (at `KNOTS`) of both lengths, and the bound of prefix reuse where the
+    trace has hash ids.
+    """
 
     name: str
     attribution: str
@@ -84,7 +86,9 @@ def _common_blocks(trace: Trace) -> int:
 
 
 def _reuse_distance(trace: Trace) -> float:
-    """The median number of requests back to the last one that held a request's deepest cached block, common blocks aside."""
+    """The median number of requests back to the last one that held a request's deepest cached block, common blocks
+    aside.
+    """
     common = _common_blocks(trace)
     last: dict[int, int] = {}
     distances = []

@@ -36,7 +36,9 @@ class TraceSummary:
     rate: float | None
     """Requests per second over the span."""
     gap_cv: float | None
-    """Coefficient of variation of the gaps between arrivals: 0 for a metronome, 1 for a Poisson process, above it for bursts."""
+    """Coefficient of variation of the gaps between arrivals: 0 for a metronome, 1 for a Poisson process, above it for
+    bursts.
+    """
     prompt: Lengths
     output: Lengths
     reuse_bound: Fraction | None

@@ -14,7 +14,9 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TraceRequest:
-    """One request. `hash_ids` names its prompt's blocks: two requests that start with the same ids start with the same tokens."""
+    """One request. `hash_ids` names its prompt's blocks: two requests that start with the same ids start with the
+    same tokens.
+    """
 
     arrival: float
     """Seconds after the trace began."""
@@ -23,7 +25,9 @@ class TraceRequest:
     hash_ids: tuple[int, ...] = ()
 
     def prompt_token_ids(self, block_tokens: int, vocab_size: int) -> list[int]:
-        """Made-up token ids of the right length, equal exactly where hash ids are equal: enough for a cache to work on."""
+        """Made-up token ids of the right length, equal exactly where hash ids are equal: enough for a cache to work
+        on.
+        """
         count("vocab_size", vocab_size, minimum=2)
         ids = self.hash_ids or tuple(range(-1, -1 - ceil_div(self.num_prompt_tokens, block_tokens), -1))
         tokens = [_mix(block, offset) % vocab_size for block in ids for offset in range(block_tokens)]
@@ -32,7 +36,10 @@ class TraceRequest:
 
 @dataclass(frozen=True)
 class Trace:
-    """Requests in order of arrival. `block_tokens` is how many tokens one hash id stands for; None when there are no hash ids."""
+    """Requests in order of arrival.
+
+    `block_tokens` is how many tokens one hash id stands for; None when there are no hash ids.
+    """
 
     name: str
     requests: tuple[TraceRequest, ...] = field(repr=False)

@@ -107,9 +107,10 @@ def test_a_copy_takes_its_block_before_it_gives_up_the_shared_one():
     a = world.add("a", [1, 2])
     world.prefill(a)
     b = world.fork(a, 1)
-    for request in (a, b):
-        with pytest.raises(NoFreeBlocksError), unchanged_on_failure(world.manager, world.requests):
-            world.append(request)
+    for call in (world.manager.append, world.manager.cow_if_shared):
+        for request in (a, b):
+            with pytest.raises(NoFreeBlocksError), unchanged_on_failure(world.manager, world.requests):
+                call(request)
     assert world.manager.pool.ref_count(1) == 2
     world.free(b)
     world.append(a)  # the last holder writes in place
@@ -145,6 +146,52 @@ def test_n_branches_make_n_minus_one_copies():
     world.execute()
     world.check()
     assert world.manager.pool.ref_count(a.block_table[0]) == 5
+
+
+def test_a_chunk_that_needs_a_copy_and_a_new_block_gets_both_or_neither():
+    world = World(3, 4)
+    a = world.add("a", tokens(1, 9))
+    world.admit(a, num_tokens=6)
+    world.append(a, 6)
+    world.execute()
+    b = world.fork(a, 1)  # in the middle of its prompt, its last block half full
+    assert world.manager.num_free_blocks == 1
+    assert world.manager.num_blocks_to_append(b, 2) == 1
+    assert world.manager.num_blocks_to_append(b, 3) == 2
+    with pytest.raises(NoFreeBlocksError), unchanged_on_failure(world.manager, world.requests):
+        world.append(b, 3)
+    world.append(b, 2)
+    world.execute()
+    world.check()
+
+
+def test_each_branch_publishes_the_blocks_it_fills():
+    world = World(8, 4)
+    a = world.add("a", tokens(1, 6))
+    world.prefill(a, sample=7)
+    b = world.fork(a, 1, [*tokens(1, 6), 70])
+    for sample in (8, 9):
+        for branch in (a, b):
+            world.append(branch)
+        world.execute(sample)
+    assert world.manager.num_cached_blocks == 3  # the shared first block, and one second block each
+    for branch, hits in (([*tokens(1, 8), 9], 2), ([*tokens(1, 6), 70, 8, 9], 2), (tokens(1, 6), 1)):
+        assert len(world.manager.match(world.add(str(branch), branch))) == hits
+
+
+def test_blocks_that_came_back_from_the_host_are_published_again():
+    world = World(3, 4, num_swap_blocks=3)
+    a = world.add("a", tokens(1, 10))
+    world.prefill(a, sample=11)
+    world.swap_out(a)
+    world.execute()
+    world.run("b", tokens(50, 61))  # evicts everything
+    world.swap_in(a)
+    for sample in (12, 13):
+        world.append(a)
+        world.execute(sample)
+    assert a.num_computed_tokens == 12
+    assert len(world.manager.match(world.add("c", [*tokens(1, 12), 99]))) == 3
 
 
 def test_a_fork_at_a_block_boundary_copies_nothing():
