@@ -91,7 +91,8 @@ class _Reader:
     def fields(self) -> dict[str, Any]:
         if self.outer.get("is_encoder_decoder") or self.config.get("is_encoder_decoder"):
             raise ValueError(
-                f"is_encoder_decoder: {self.name or self.model_type} caches cross-attention too; only decoder-only models can be read"
+                f"is_encoder_decoder: {self.name or self.model_type} caches cross-attention too; only decoder-only "
+                "models can be read"
             )
         layers = self._num_layers()
         heads = self.integer("num_attention_heads")

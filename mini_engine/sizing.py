@@ -263,8 +263,10 @@ def _notes(
         yield f"the context of {context:,} is more than the {model.max_position_embeddings:,} positions the model was made for"
     if model.num_windowed_layers:
         yield (
-            f"{model.num_windowed_layers} of {model.num_attention_layers} attention layers keep a window: concurrency is given both for an engine "
-            "that keeps every layer in full and for one that gives windows back; FLOPs of attention are counted as if all layers were full"
+            f"{model.num_windowed_layers} of {model.num_attention_layers} attention layers keep a window: "
+            "concurrency is given both for an engine "
+            "that keeps every layer in full and for one that gives windows back; FLOPs of attention are counted as "
+            "if all layers were full"
         )
     if model.layers_without_kv:
         yield f"{len(model.layers_without_kv)} of {model.num_hidden_layers} layers have no K/V; their fixed state per sequence is not counted"

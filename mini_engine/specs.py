@@ -97,7 +97,8 @@ class ModelSpec:
                 value = (uniform,) * attending
             if len(value) != attending:
                 raise ValueError(
-                    f"{name} has {len(value)} entries for {attending} attention layers of {self.num_hidden_layers} layers"
+                    f"{name} has {len(value)} entries for {attending} attention layers of {self.num_hidden_layers} "
+                    "layers"
                 )
             object.__setattr__(self, name, value)
         for window in self.layer_windows:

@@ -11,7 +11,8 @@ from ..units import dtype_bytes, format_bytes
 from .kv_size import NOT_INCLUDED, layer_notes
 
 LOWER_BOUND = (
-    "this counts live tokens only: engines that unify page sizes over hybrid layers may reserve full-length pages for windowed layers too; "
+    "this counts live tokens only: engines that unify page sizes over hybrid layers may reserve full-length pages "
+    "for windowed layers too; "
     "layers without attention (SSM, linear)"
 )
 
@@ -59,6 +60,7 @@ def _checked(cfg: ModelSpec, windows: Sequence[int | None]) -> list[int | None]:
         raise ValueError(f"windows={windows!r} must list one entry (None or an integer) per attention layer")
     if len(windows) != cfg.num_attention_layers:
         raise ValueError(
-            f"windows has {len(windows)} entries, {cfg.name or 'the model'} has {cfg.num_attention_layers} attention layers"
+            f"windows has {len(windows)} entries, {cfg.name or 'the model'} has {cfg.num_attention_layers} "
+            "attention layers"
         )
     return [None if window is None else count(f"windows[{layer}]", window) for layer, window in enumerate(windows)]

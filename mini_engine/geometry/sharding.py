@@ -12,7 +12,8 @@ from .kv_size import NOT_INCLUDED, kv_bytes_per_token
 
 
 @explained(
-    f"{NOT_INCLUDED}; engines usually refuse a tp that does not divide the head count: this sizes, it does not promise a start"
+    f"{NOT_INCLUDED}; engines usually refuse a tp that does not divide the head count: this sizes, it does not "
+    "promise a start"
 )
 def kv_bytes_per_token_per_gpu(cfg: ModelSpec, tp: int, kv_dtype: str = "bf16") -> int:
     """Bytes that one token takes on each of `tp` GPUs.

@@ -81,7 +81,8 @@ def _(
     yield f"K/V: {significant(number('kv_per_token', kv_per_token), 9)} × {S:,} × {B:,} = {format_bytes(cache)}, / {rate} = {format_seconds(step.kv)}"
     work = 2 * number("n_params", n_params) * B, 4 * n_layers * n_q * head_dim * S * B
     yield (
-        f"compute: (2 × {significant(number('n_params', n_params), 12)} × {B:,} + 4 × {n_layers} × {n_q} × {head_dim} × {S:,} × {B:,}) FLOP "
+        f"compute: (2 × {significant(number('n_params', n_params), 12)} × {B:,} + 4 × {n_layers} × {n_q} × "
+        f"{head_dim} × {S:,} × {B:,}) FLOP "
         f"/ ({format_rate(number('flops', flops), 'FLOP/s')} × {tp}) = {significant(sum(work))} FLOP / "
         f"{format_rate(number('flops', flops) * tp, 'FLOP/s')} = {format_seconds(step.compute)}"
     )

@@ -62,7 +62,8 @@ def _(
 ) -> Iterator[str]:
     moved = 2 * number("kv_per_token", kv_per_token) * S
     yield (
-        f"swap, there and back: 2 × {significant(number('kv_per_token', kv_per_token), 9)} × {S:,} = {format_bytes(moved)}, "
+        f"swap, there and back: 2 × {significant(number('kv_per_token', kv_per_token), 9)} × {S:,} = "
+        f"{format_bytes(moved)}, "
         f"/ ({format_rate(number('pcie', pcie))} × {links}) = {format_seconds(times.swap)}"
     )
     yield "recompute, one prefill:"
@@ -75,8 +76,8 @@ def _(
 def breakeven_pcie(kv_per_token: Real, flops: Real, mfu: Real, n_params: Real, links: int = 1) -> Fraction:
     """Bytes/s per link at which swapping takes as long as recomputing, for short sequences.
 
-    2 kv flops mfu / (2 n_params) / links, from 2 kv S / (pcie links) = 2 n_params S / (flops mfu) for S to 0. Above it, swapping wins; longer sequences lower it.
-    Formula F20.
+    2 kv flops mfu / (2 n_params) / links, from 2 kv S / (pcie links) = 2 n_params S / (flops mfu) for S to 0. Above
+    it, swapping wins; longer sequences lower it. Formula F20.
     """
     work = number("flops", flops, positive=True) * share("mfu", mfu)
     return (
@@ -93,7 +94,8 @@ def _(rate: Fraction, kv_per_token: Real, flops: Real, mfu: Real, n_params: Real
     yield "2 kv × flops × mfu / (2 × parameters) / links"
     peak = format_rate(number("flops", flops), "FLOP/s")
     yield (
-        f"= 2 × {significant(number('kv_per_token', kv_per_token), 9)} B × {peak} × {mfu} / (2 × {significant(number('n_params', n_params), 12)}) / {links}"
+        f"= 2 × {significant(number('kv_per_token', kv_per_token), 9)} B × {peak} × {mfu} / (2 × "
+        f"{significant(number('n_params', n_params), 12)}) / {links}"
         f" = {format_rate(rate)}"
     )
 

@@ -50,7 +50,8 @@ class TraceSummary:
         lines = [f"{self.name}: {kind}, {self.num_requests:,} requests in {self.span:,.0f} s, {pace}"]
         for name, of in (("prompt", self.prompt), ("output", self.output)):
             lines.append(
-                f"  {name} tokens: mean {of.mean:,.1f}  p50 {of.p50:,.0f}  p90 {of.p90:,.0f}  p99 {of.p99:,.0f}  max {of.max:,}"
+                f"  {name} tokens: mean {of.mean:,.1f}  p50 {of.p50:,.0f}  p90 {of.p90:,.0f}  p99 {of.p99:,.0f}  "
+                f"max {of.max:,}"
             )
         if self.reuse_bound is not None:
             lines.append(f"  an infinite prefix cache would serve {float(self.reuse_bound):.1%} of the prompt tokens")
