@@ -1,4 +1,4 @@
-"""Plant each fault of `tests/mutants/faults.py` in a copy of the project and run the tests that should notice.
+"""Plant each fault of `tests/cache/faults.py` and `tests/engine/faults.py` in a copy of the project and run the tests that should notice.
 
 python tools/mutants.py                    # all of them; prints a table and exits with 1 if one goes unnoticed
 python tools/mutants.py salts watermark    # those whose name contains a word
@@ -19,11 +19,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.mutants.faults import FAULTS, Fault  # noqa: E402
+from tests.cache.faults import FAULTS as CACHE_FAULTS  # noqa: E402
+from tests.cache.faults import Fault  # noqa: E402
+from tests.engine.faults import FAULTS as ENGINE_FAULTS  # noqa: E402
 
+FAULTS = [fault._replace(file=f"cache/{fault.file}") for fault in CACHE_FAULTS] + ENGINE_FAULTS
+
+PARTS = ["tests/cache", "tests/scheduling", "tests/engine", "tests/backends"]
 # The quick tests first; the state machines, which take longer, for what those let through.
-PARTS = ["tests/scheduling", "tests/cache", "tests/engine", "tests/backends"]
-STAGES = [["-k", "not machine and not runTest", *PARTS], ["-k", "machine or runTest", "tests/engine", "tests/cache"]]
+STAGES = ["not machine and not runTest", "machine or runTest"]
+IGNORED = ["--ignore-glob=*torch*", "--ignore-glob=*faults*"]  # slow to import; notices every edit
 TIMEOUT = 900  # seconds; a fault that makes the engine run for ever is noticed too
 README = ROOT / "tests" / "README.md"
 MARKS = "<!-- mutants -->", "<!-- /mutants -->"
@@ -46,18 +51,10 @@ def noticed_by(fault: Fault) -> str | None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         plant(fault, folder)
+        parts = PARTS if fault.file.startswith("cache/") else PARTS[::-1]
         for stage in STAGES:
-            command = [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-x",
-                "-q",
-                "-p",
-                "no:cacheprovider",
-                "--ignore-glob=*torch*",
-                *stage,
-            ]
+            options = ["-x", "-q", "-p", "no:cacheprovider", *IGNORED, "-k", stage]
+            command = [sys.executable, "-m", "pytest", *options, *parts]
             environment = os.environ | {"PYTHONPATH": str(folder), "MINI_ENGINE_MUTANT": "1"}
             try:
                 run = subprocess.run(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants.faults import FAULTS
+from tests.engine.faults import FAULTS
 
 PACKAGE = Path(__file__).parents[2] / "mini_engine"
 
