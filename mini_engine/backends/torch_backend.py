@@ -57,7 +57,8 @@ class TorchBackend:
 
         def pool(rows: int, device: Any, pinned: bool = False) -> torch.Tensor:
             shape = (spec.num_hidden_layers, rows, *tail)
-            return torch.zeros(shape, dtype=model.dtype, device=device, pin_memory=pinned)
+            # Not cleared: memory that no request has used yet is not even taken, and no slot is read before it is written.
+            return torch.empty(shape, dtype=model.dtype, device=device, pin_memory=pinned)
 
         self.k_pool, self.v_pool = pool(num_blocks + 1, model.device), pool(num_blocks + 1, model.device)
         self._host = [pool(num_swap_blocks + 1, "cpu", on_gpu and num_swap_blocks > 0) for _ in "kv"]
