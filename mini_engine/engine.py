@@ -143,21 +143,29 @@ class LLMEngine:
             self._record("abort", request_id=request_id, index=index)
         return ended
 
-    def fork(self, request_id: str, index: int = 0) -> int:
+    def fork(self, request_id: str, index: int = 0, *, last_token_id: int | None = None) -> int:
         """Start a new branch from a branch's tokens so far; returns its index. Every block is shared until written to.
 
-        ValueError when the branch is unknown or finished. While all seats are taken the new branch waits without blocks.
+        last_token_id: what the new branch has in place of the token that was sampled last. ValueError when the branch
+        is unknown or finished, or has no such token. While all seats are taken the new branch waits without blocks.
         """
         source = self.scheduler.requests.get((request_id, index))
         if source is None:
             raise ValueError(f"request {request_id!r} has no live branch {index} to fork")
+        output_token_ids = source.token_ids[source.num_prompt_tokens :]
+        if last_token_id is not None:
+            if not output_token_ids or not 0 <= last_token_id < self.backend.vocab_size:
+                raise ValueError(
+                    f"last_token_id={last_token_id}: needs a sampled token to replace, and one of the vocabulary"
+                )
+            output_token_ids[-1] = last_token_id
         state = self._outputs.states[request_id]
         branch = Branch(state, len(state.branches))
-        branch.rewind(source.token_ids[source.num_prompt_tokens :])
+        branch.rewind(output_token_ids)
         logprobs = state.branches[index].completion.logprobs
         branch.completion.logprobs = None if logprobs is None else list(logprobs)
         state.branches.append(branch)
-        self.scheduler.fork(source, branch.completion.index)
+        self.scheduler.fork(source, branch.completion.index, last_token_id)
         self._record("fork", request_id=request_id, index=index, new_index=branch.completion.index)
         return branch.completion.index
 

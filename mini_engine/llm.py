@@ -15,6 +15,7 @@ from tqdm import tqdm
 
 from mini_engine.arguments import count
 from mini_engine.backends.contiguous import CACHES, is_torch
+from mini_engine.beam_search import beam_search
 from mini_engine.config import EngineConfig
 from mini_engine.engine import LLMEngine
 from mini_engine.generation import GenerationStats
@@ -154,6 +155,29 @@ class LLM:
         if len(requests) != 1:
             raise ValueError(f"stream takes one prompt, found {len(requests)}: use generate for several")
         return self._run(requests)
+
+    def beam_search(
+        self, prompts: Prompt | Sequence[Prompt], beam_width: int, max_tokens: int = 16
+    ) -> list[RequestOutput]:
+        """The `beam_width` most likely continuations of each prompt, best first by log-probability per token.
+
+        ValueError for a bad prompt or width, and without the paged cache.
+        """
+        if not isinstance(self.engine, LLMEngine):
+            raise ValueError("beam_search forks branches, which only cache='paged' can")
+        width, length = count("beam_width", beam_width), count("max_tokens", max_tokens)
+        requests = self._requests(prompts, SamplingParams(temperature=0.0, max_tokens=length))
+        searched = [(request_id, token_ids) for request_id, token_ids, *_ in requests]
+        outputs = []
+        for (request_id, token_ids, _, text), found in zip(
+            requests, beam_search(self.engine, searched, width, length, self.eos_token_ids)
+        ):
+            for completion in found:
+                ended = completion.finish_reason == "stop"
+                said = completion.token_ids[:-1] if ended else completion.token_ids
+                completion.text = "" if self.tokenizer is None else self.tokenizer.decode(said)
+            outputs.append(RequestOutput(request_id, text, token_ids, found, finished=True))
+        return outputs
 
     def chat(
         self, messages: Sequence[dict[str, str]], sampling_params: SamplingParams | None = None

@@ -15,6 +15,7 @@ class CompletionOutput:
     finish_reason: "stop" (a stop token or string), "length" (max_tokens or the context is used up), "abort",
     "capacity" (the cache is too small for this request alone); None while it runs.
     logprobs: for each token, {token id: natural log-probability}, when `SamplingParams.logprobs` asked for it.
+    cumulative_logprob: of all tokens together, after a beam search.
     """
 
     index: int
@@ -22,6 +23,7 @@ class CompletionOutput:
     token_ids: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     logprobs: list[dict[int, float]] | None = None
+    cumulative_logprob: float | None = None
 
     @property
     def finished(self) -> bool:

@@ -77,9 +77,14 @@ class Queues:
         request.status = FINISHED[reason]
         del self.requests[request.key]
 
-    def fork(self, source: Request, index: int) -> Request:
-        """A branch with the tokens of `source`: it shares every block if a seat is free, else it waits and recomputes."""
+    def fork(self, source: Request, index: int, last_token_id: int | None = None) -> Request:
+        """A branch with the tokens of `source`: it shares every block if a seat is free, else it waits and recomputes.
+
+        With `last_token_id` it has another last token, which has no K/V yet.
+        """
         branch = source.branch(index)
+        if last_token_id is not None:
+            branch.token_ids[-1] = last_token_id
         self.requests[branch.key] = branch
         if source in self.ending:
             self.ending.append(branch)
