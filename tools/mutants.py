@@ -34,28 +34,26 @@ README = ROOT / "tests" / "README.md"
 MARKS = "<!-- mutants -->", "<!-- /mutants -->"
 
 
-def plant(fault: Fault, folder: Path) -> None:
+def plant(fault: Fault | None, folder: Path) -> None:
     """Copy what the tests need into `folder`, with the fault in it."""
-    for name in ("mini_engine", "tests", "data"):
-        if name == "data":
-            (folder / name).symlink_to(ROOT / name)
-        else:
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("mini_engine", "tests"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", folder)
-    path = folder / "mini_engine" / fault.file
-    path.write_text(path.read_text().replace(fault.right, fault.wrong))
+    (folder / "data").symlink_to(ROOT / "data")
+    if fault is not None:
+        path = folder / "mini_engine" / fault.file
+        path.write_text(path.read_text().replace(fault.right, fault.wrong))
 
 
-def noticed_by(fault: Fault) -> str | None:
+def noticed_by(fault: Fault | None) -> str | None:
     """The first test that fails with the fault planted; None when all pass."""
+    parts = PARTS if fault is not None and fault.file.startswith("cache/") else PARTS[::-1]
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        plant(fault, folder)
-        parts = PARTS if fault.file.startswith("cache/") else PARTS[::-1]
+        plant(fault, folder := Path(name))
+        environment = os.environ | {"PYTHONPATH": name, "MINI_ENGINE_MUTANT": "1"}
         for stage in STAGES:
             options = ["-x", "-q", "-p", "no:cacheprovider", *IGNORED, "-k", stage]
             command = [sys.executable, "-m", "pytest", *options, *parts]
-            environment = os.environ | {"PYTHONPATH": str(folder), "MINI_ENGINE_MUTANT": "1"}
             try:
                 run = subprocess.run(
                     command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
@@ -63,7 +61,7 @@ def noticed_by(fault: Fault) -> str | None:
             except subprocess.TimeoutExpired:
                 return "time ran out"
             if run.returncode:
-                found = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.MULTILINE)
+                found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", run.stdout, re.MULTILINE)
                 return found.group(1).removeprefix("tests/") if found else "the tests could not start"
     return None
 
@@ -74,6 +72,9 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="put the table into tests/README.md")
     options = parser.parse_args()
     chosen = [fault for fault in FAULTS if not options.words or any(word in fault.name for word in options.words)]
+    if (failing := noticed_by(None)) is not None:
+        print(f"without any fault this fails already: {failing}")
+        return 1
     rows, unnoticed = [], 0
     for fault in chosen:
         test = noticed_by(fault)
