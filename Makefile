@@ -1,5 +1,6 @@
 # Two commands do everything:  make lab  (work through the lessons)   make test  (check everything).
 # Both set up .venv by themselves on first use. On Linux, `make lab CPU=1` takes PyTorch's small CPU build.
+# Options of JupyterLab go into ARGS:  make lab ARGS="--no-browser --port 9999"
 
 PYTHON ?= python3
 VENV := .venv
@@ -39,7 +40,7 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.lab
 setup: $(VENV)/.lab
 
 lab: $(VENV)/.lab
-	@$(BIN)/python tools/open_lab.py
+	@$(BIN)/python tools/open_lab.py $(ARGS)
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -m "not slow"

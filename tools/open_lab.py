@@ -35,7 +35,10 @@ def main() -> None:
         print(
             f"JupyterLab opens in your browser. Start with {first.relative_to(ROOT)}. Ctrl-C here ends it.", flush=True
         )
-    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={target}", *sys.argv[1:]])
+    options = [f"--ServerApp.root_dir={target}", *sys.argv[1:]]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # in a container everybody is root, and Jupyter refuses to start
+        options.append("--allow-root")
+    os.execv(sys.executable, [sys.executable, "-m", "jupyterlab", *options])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -30,3 +32,18 @@ def test_new_lessons_are_copied_and_own_work_is_kept(tmp_path):
     assert copy_new_lessons(source, target) == [target / "01_b.ipynb"]
     assert (target / "00_a.ipynb").read_text() == "my work"
     assert sorted(p.name for p in target.rglob("*") if p.is_file()) == ["00_a.ipynb", "00_a.ipynb", "01_b.ipynb"]
+
+
+@pytest.mark.parametrize(("uid", "flag"), [(0, True), (1000, False)])
+def test_jupyterlab_is_started_for_root_too(monkeypatch, tmp_path, uid, flag):
+    tool = load_tool("open_lab")
+    commands = []
+    monkeypatch.setattr(tool, "ROOT", tmp_path)
+    monkeypatch.setattr(tool.os, "geteuid", lambda: uid)
+    monkeypatch.setattr(tool.os, "execv", lambda program, command: commands.append(command))
+    monkeypatch.setattr(tool.sys, "argv", ["open_lab.py", "--no-browser"])
+    tool.main()
+    (command,) = commands
+    assert command[1:3] == ["-m", "jupyterlab"]
+    assert "--no-browser" in command
+    assert ("--allow-root" in command) == flag
