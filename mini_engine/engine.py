@@ -147,7 +147,7 @@ class LLMEngine:
         """Start a new branch from a branch's tokens so far; returns its index. Every block is shared until written to.
 
         last_token_id: what the new branch has in place of the token that was sampled last. ValueError when the branch
-        is unknown or finished, or has no such token. While all seats are taken the new branch waits without blocks.
+        is unknown or finished, has no such token, or would end with it. While all seats are taken the new branch waits without blocks.
         """
         source = self.scheduler.requests.get((request_id, index))
         if source is None:
@@ -159,15 +159,10 @@ class LLMEngine:
                     f"last_token_id={last_token_id}: needs a sampled token to replace, and one of the vocabulary"
                 )
             output_token_ids[-1] = last_token_id
-        state = self._outputs.states[request_id]
-        branch = Branch(state, len(state.branches))
-        branch.rewind(output_token_ids)
-        logprobs = state.branches[index].completion.logprobs
-        branch.completion.logprobs = None if logprobs is None else list(logprobs)
-        state.branches.append(branch)
-        self.scheduler.fork(source, branch.completion.index, last_token_id)
-        self._record("fork", request_id=request_id, index=index, new_index=branch.completion.index)
-        return branch.completion.index
+        new_index = self._outputs.fork(request_id, index, output_token_ids)
+        self.scheduler.fork(source, new_index, last_token_id)
+        self._record("fork", request_id=request_id, index=index, new_index=new_index)
+        return new_index
 
     def _branch(self, request_id: str, index: int) -> Branch:
         branches = self._outputs.states[request_id].branches

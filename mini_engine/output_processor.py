@@ -108,6 +108,18 @@ class OutputProcessor:
     def branch(self, key: tuple[str, int]) -> Branch:
         return self.states[key[0]].branches[key[1]]
 
+    def fork(self, request_id: str, index: int, token_ids: Sequence[int]) -> int:
+        """A new branch that has said `token_ids`, with the log-probabilities of branch `index`; returns its index."""
+        state = self.states[request_id]
+        branch = Branch(state, len(state.branches))
+        branch.rewind(token_ids)
+        if branch.checker.finish_reason is not None and token_ids:
+            raise ValueError(f"token {token_ids[-1]} ends the branch: there is nothing to go on with")
+        logprobs = state.branches[index].completion.logprobs
+        branch.completion.logprobs = None if logprobs is None else list(logprobs)
+        state.branches.append(branch)
+        return branch.completion.index
+
     def sample(self, result: StepResult, requests: Sequence[Request]) -> dict[tuple[str, int], SampledToken]:
         """Sample one row of logits for every sequence in `requests` and its pending branches, and add the tokens.
 

@@ -189,11 +189,25 @@ class EngineMachine(RuleBasedStateMachine):
         assert all(key[0] != request_id for key in self.engine.scheduler.requests)
 
     @precondition(lambda self: self.engine.scheduler.requests)
-    @rule(data=st.randoms(use_true_random=False))
-    def fork(self, data: random.Random) -> None:
+    @rule(data=st.randoms(use_true_random=False), last_token_id=st.one_of(st.none(), st.integers(0, VOCAB - 1)))
+    def fork(self, data: random.Random, last_token_id: int | None) -> None:
         source = data.choice(list(self.engine.scheduler.requests.values()))
-        index = self.engine.fork(source.request_id, source.index)
-        self.prefixes[source.request_id, index] = source.token_ids[source.num_prompt_tokens :]
+        said = source.token_ids[source.num_prompt_tokens :]
+        params = self.asked[source.request_id][1]
+        ends = last_token_id in params.all_stop_token_ids((EOS,)) and len(said) > params.min_tokens
+        before = self.engine.stats()
+        try:
+            index = self.engine.fork(source.request_id, source.index, last_token_id=last_token_id)
+        except ValueError:
+            assert last_token_id is not None
+            assert ends or not said
+            assert self.engine.stats() == before
+            return
+        if last_token_id is not None:
+            assert said
+            assert not ends
+            said[-1] = last_token_id
+        self.prefixes[source.request_id, index] = said
 
     @rule()
     def reset(self) -> None:
