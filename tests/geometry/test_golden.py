@@ -256,6 +256,7 @@ def test_the_ratio_vllm_prints():
 def test_utilization():
     assert paged_utilization([7, 100, 330], 16) == Fraction(437, 464)
     assert paged_utilization([17], 16) == Fraction(17, 32)
+    assert paged_utilization([0, 17], 16) == Fraction(17, 32)  # a request that has no token yet has no block
     assert reservation_utilization(1024, 8192) == Fraction(1, 8)
     assert reservation_waste(1024, 8192) == Fraction(7, 8)
     assert reservation_waste(200, 2048) == Fraction(1848, 2048)

@@ -72,6 +72,9 @@ def test_mooncake(tmp_path):
     trace = mooncake(tmp_path, GOOD | {"timestamp": 3000}, "", GOOD | {"timestamp": 4500, "hash_ids": [0, 2]})
     assert trace.requests == (TraceRequest(0.0, 600, 5, (0, 1)), TraceRequest(1.5, 600, 5, (0, 2)))
     assert trace.block_tokens == 512
+    assert mooncake(tmp_path, {"timestamp": 7, "input_length": 1, "output_length": 1, "hash_ids": [0]}).requests == (
+        TraceRequest(0.0, 1, 1, (0,)),
+    )
 
 
 @pytest.mark.parametrize(
