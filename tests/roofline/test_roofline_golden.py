@@ -74,6 +74,11 @@ def test_tokens_that_make_a_product_compute_bound(K, N, tokens):
         assert gemm_intensity(tokens, K, N) >= H100 > gemm_intensity(tokens - 1, K, N)
 
 
+def test_a_ridge_at_the_limit_is_never_reached():
+    assert min_tokens_compute_bound(590, 590, 295) is None  # the limit is 295 exactly
+    assert min_tokens_compute_bound(590, 590, Fraction(2949, 10)) > 10**5
+
+
 def test_decode_attention():
     assert attn_decode_intensity(64, 64, 128, 8192) == Fraction(8192, 8193)
     assert attn_decode_intensity(64, 8, 128, 8192) == Fraction(8192, 1025)
@@ -106,6 +111,14 @@ def test_a_step_that_is_bound_by_compute():
     step = decode_step_time(S=0, B=1000, **TP2_70B)
     assert step.bound == "compute"
     assert step.total == step.compute == Fraction(2 * 70 * 10**9 * 1000, 2 * 989 * 10**12)
+
+
+def test_the_bound_is_memory_while_reading_takes_as_long_as_computing():
+    step = {"kv_per_token": 1, "S": 1, "B": 1, "bw": 1, "n_params": 0, "n_layers": 1, "n_q": 1, "head_dim": 1}
+    tie = decode_step_time(weight_bytes=3, flops=1, **step)  # 3 + 1 bytes, 4 FLOPs
+    assert (tie.weights, tie.kv, tie.compute, tie.bound) == (3, 1, 4, "memory")
+    assert decode_step_time(weight_bytes=2, flops=1, **step).bound == "compute"
+    assert decode_step_time(weight_bytes=3, flops=Fraction(9, 8), **step).bound == "memory"
 
 
 def test_step_time_that_adds_attention():
@@ -143,6 +156,7 @@ def test_prefill_work():
 
 def test_prefill_times():
     N = params(LLAMA_70B)
+    assert prefill_time(10, 5) == prefill_time(10, 5, gpus=1, mfu=1) == 2
     assert near(prefill_time(prefill_flops(N, 2000, 80, 64, 128), 989e12, 2), 0.14533, 5)
     assert near(prefill_time(prefill_flops(params(LLAMA_8B), 32_768, 32, 32, 128), 989e12, 1, "0.5"), 1.63, 2)
     assert near(prefill_time(prefill_flops(N, 32_768, 80, 64, 128), 989e12, 8, "0.5"), 1.52, 2)
