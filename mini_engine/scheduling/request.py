@@ -74,7 +74,7 @@ class Request:
         self.num_prompt_tokens = len(self.token_ids)
         self.max_num_tokens = self.num_prompt_tokens + max_tokens
         self.num_computed_tokens = 0
-        self.num_cached_tokens = 0  # found in the cache, not computed, when it last started
+        self.num_cached_tokens = 0  # found in the cache, not computed, when it first started
         self.block_table: list[int] = []
 
         # Branches 1 to n - 1 are forked off when the prompt has been computed. Until then this one keeps their seats.

@@ -245,6 +245,17 @@ def test_a_fork_goes_its_own_way():
     assert second.token_ids == cold(engine.backend, tokens(1, 5), params, index=1, prefix=first.token_ids[:3])[0]
 
 
+def test_branches_that_outgrew_the_pool_together_end_whoever_had_to_go():
+    """Sharing lets two sequences be as long as the pool. Neither can grow, and the one that is preempted never could."""
+    engine = make_engine(3)
+    engine.add_request("a", tokens(1, 8), greedy(20))
+    steps(engine, 5)  # twelve tokens have K/V, the thirteenth has none
+    engine.fork("a")
+    completions = run(engine, most=5)["a"].outputs
+    assert [completion.finish_reason for completion in completions] == ["capacity", "capacity"]
+    assert [len(completion.token_ids) for completion in completions] == [5, 5]
+
+
 def test_only_a_live_branch_can_be_forked():
     engine = make_engine(8)
     engine.add_request("a", [1], greedy(1))
