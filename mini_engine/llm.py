@@ -91,7 +91,7 @@ class LLM:
             )
 
     def _paged_engine(self, num_blocks: int | None, kv_cache_bytes: int | None, options: dict[str, Any]) -> LLMEngine:
-        from mini_engine.backends import NumpyBackend, TorchBackend
+        from mini_engine import backends  # each backend imports its library only when it is asked for
 
         if num_blocks is not None and kv_cache_bytes is not None:
             raise ValueError("num_blocks and kv_cache_bytes both say how large the cache is: give one of them")
@@ -113,7 +113,7 @@ class LLM:
             config = EngineConfig(num_blocks=num_blocks, **options)
         except TypeError as error:
             raise ValueError(f"{error}: see EngineConfig for the options there are") from None
-        backend = TorchBackend(self.model) if self.backend == "torch" else NumpyBackend(self.model)
+        backend = (backends.TorchBackend if self.backend == "torch" else backends.NumpyBackend)(self.model)
         backend.eos_token_ids = self.eos_token_ids
         return LLMEngine(config, backend, tokenizer=self.tokenizer, **parts)
 

@@ -35,7 +35,11 @@ model, tokenizer, spec = tiny.model, tiny.tokenizer, tiny.spec
 # ## The pain
 #
 # Here is the loop from lesson 00 on the small model, with a meter. Each pass runs the whole sequence. Look at the last
-# column: to write 16 tokens, the model runs hundreds.
+# column: to write 16 tokens, the model runs more than ten times as many.
+#
+# `model.forward(tokens, positions, attend, rows)` is one pass. Each token comes with its position in the text, so the
+# two lists are equally long. In each layer the model calls your `attend(layer, q, k, v)`. Back come the logits of the rows
+# you ask for, or of all rows if you leave `rows` out.
 
 # %%
 from mini_engine.attention import causal_attention as engines_attention
@@ -74,9 +78,9 @@ predict("01.with_cache", value=None)
 #
 # Write `token_forwards(n, m, cached)` for a prompt of n tokens and m new ones, both at least 1.
 #
-# - `cached=False`: every pass runs all tokens that exist before it.
+# - `cached=False`: every pass runs the whole sequence so far, the newest token included.
 # - `cached=True`: the prompt runs once. Then each pass runs one token, the newest.
-# - Return an exact `int`, however large the numbers. No loop is needed.
+# - Return an exact `int`, however large the numbers. A loop over the passes will do. A formula is shorter.
 #
 # Small case, n = 2 and m = 3: without a cache 2 + 3 + 4 = 9. With one 2 + 1 + 1 = 4.
 
@@ -106,7 +110,7 @@ token_forwards = check("01.token_forwards", token_forwards)
 # cache, count how many of the m new tokens ever go back in.
 #
 # </details>
-# <details><summary>Hint 3: "(float, not int)"</summary>
+# <details><summary>Hint 3: "the result is an int" fails</summary>
 #
 # `/` gives a float. A float64 holds whole numbers exactly only up to 2 to the power of 53. Use `//`.
 #
@@ -175,8 +179,10 @@ def attention_with_loops(q, k, v, scale, offset=0):
 #
 # - Shapes as above: `q[T, H, D]`, `k[S, K, D]`, `v[S, K, D]`, result `[T, H, D]`.
 # - Row t stands at place offset + t. It sees keys 0 to offset + t, and no later one.
+# - Take the offset that you are given. S may be larger than offset + T: nobody sees the keys behind that.
 # - Query head h reads K/V head `h // (H // K)`. Neighbours share a head.
-# - Large scores must not overflow, and the inputs must not change.
+# - Large scores must not overflow. A hidden key has a weight of exactly 0, however large the scores are.
+# - The inputs are float64 and must not change. Every digit counts, so stay in float64.
 #
 # Why an offset? With a cache, the new rows are not at the start. Small case: one new row, T = 1, after two cached tokens.
 # S is 3, the offset is 2, and the row sees keys 0, 1 and 2.
@@ -211,14 +217,15 @@ causal_attention = check("01.causal_attention", causal_attention)
 #
 # 1. Repeat k and v to H heads along axis 1.
 # 2. `scores = scale * np.einsum("thd,shd->hts", q, k)`.
-# 3. Put minus infinity where row t may not look. `np.tri(T, S, offset)` is one where it may.
+# 3. Put minus infinity where row t may not look. `np.tri(T, S, offset)` is one where it may. -10,000 is not enough.
 # 4. Subtract each row's maximum, take `np.exp`, divide by the row's sum.
 # 5. `np.einsum("hts,shd->thd", weights, v)`.
 #
 # </details>
 # <details><summary>Hint 3: "with an offset" fails</summary>
 #
-# A mask of shape `[T, S]` that starts at row 0 is right only when T equals S. The diagonal moves right by `offset`.
+# A mask of shape `[T, S]` that starts at row 0 is right only for the first tokens. The diagonal moves right by `offset`.
+# S - T is not always that number.
 #
 # </details>
 
@@ -386,7 +393,8 @@ KVCache = check("01.kv_cache", KVCache)
 # %% [markdown] lang="en"
 # ## What it costs
 #
-# Guess first, for a real model. What has to be kept of one token?
+# Guess first, for a real model. SmolLM2-135M has 30 layers. Each has 9 query heads and 3 K/V heads, all of size 64. A number
+# takes 2 bytes. How many bytes does the cache need for one token?
 
 # %%
 predict("01.bytes_per_token", value=None)
@@ -396,22 +404,27 @@ predict("01.bytes_per_token", value=None)
 #
 # $$\text{bytes per token} = 2 \cdot L \cdot K \cdot D \cdot b$$
 #
-# The next cell holds the formula against what NumPy says it has reserved.
+# The next cell holds the formula against what your `KVCache` has reserved, as NumPy counts it. Your arrays are float64,
+# so compare the lines with b = 8.
 
 # %% tags=["claim-bytes-per-token"]
 shapes = {"tiny-gqa": (4, 2, 32), "SmolLM2-135M": (30, 3, 64)}  # layers, K/V heads, head size
-print("model           b   bytes per token   1,000 tokens")
+print("model           b   bytes per token   1,000 tokens, by the formula               reserved by KVCache")
 for name, (L, K, D) in shapes.items():
-    assert KVCache(L, 1000, K, D).nbytes == 1000 * (2 * L * K * D * 8)
+    reserved = KVCache(L, 1000, K, D).nbytes
+    assert reserved == 1000 * (2 * L * K * D * 8)
     for b in (8, 2):
         per_token = 2 * L * K * D * b
         held = 1000 * per_token
         size = f"{held:10,} B = {held / 1e6:5.2f} MB = {held / 2**20:5.2f} MiB"
-        print(f"{name:<13} {b:3} {per_token:17,}   {size}")
+        print(f"{name:<13} {b:3} {per_token:17,}   {size}   {f'{reserved:10,} B' if b == 8 else '         -'}")
+bytes_per_token = 2 * spec.num_hidden_layers * spec.num_key_value_heads * spec.head_dim * 8  # tiny-gqa here, float64
 
 # %% [markdown] lang="en"
-# It grows with every token, in a straight line, and it is there until the request ends. Move the sliders. The left side
-# is what you save, the right side is what you pay. Below, four jobs as a table. What decides how much a cache saves?
+# It grows with every token, in a straight line, and it is there until the request ends. Move the sliders. The gap on the
+# left is what you save, the line on the right is what you pay. Each step up on the left axis is a factor, not a number.
+#
+# Below, four jobs as a table. What decides how much a cache saves?
 
 # %% tags=["claim-cost-grows"]
 sizes = [1, 10, 100, 1000, 2000, 4000]
@@ -421,10 +434,13 @@ panel(pictures.savings, prompt={1000: sizes}, output={1000: sizes})
 print("prompt  output  without cache  with cache   ratio  cache at the end (tiny-gqa, float64)")
 for n, m in [(4000, 1), (1000, 10), (1000, 1000), (10, 4000)]:
     a, b = token_forwards(n, m, False), token_forwards(n, m, True)
-    held = b * 4096
+    held = b * bytes_per_token
     print(f"{n:6,} {m:7,} {a:14,} {b:11,} {a / b:7.1f}  {held:10,} B = {held / 2**20:5.2f} MiB")
 
 # %% [markdown] lang="en"
+# The length of the answer decides. The ratio comes close to m after a long prompt, and close to m / 2 after a short one.
+# With one new token it is 1: the cache saves nothing, and its bytes depend on the prompt all the same.
+#
 # ## Exercise 1.4 - prefill, then decode
 #
 # Difficulty 3/5 · importance 5/5 · 15 minutes · about 10 lines
@@ -434,8 +450,9 @@ for n, m in [(4000, 1), (1000, 10), (1000, 1000), (10, 4000)]:
 # - **Prefill**: run the whole prompt in one pass. The last row's logits give the first new token.
 # - **Decode**: run one token per pass, the newest, at the next position.
 # - Greedy: the token with the largest logit. Return a list of `max_tokens` ints. Zero is allowed and runs nothing.
-# - `model.forward(tokens, positions, attend, rows)` returns the logits of those rows. It calls `attend(layer, q, k, v)`
-#   in each layer. Your `attend` appends to the cache and attends to everything in it.
+# - `model.forward(tokens, positions, attend, rows)` is the pass you know. `positions` is a list too, or a range: one
+#   position for each token of the pass. Your `attend(layer, q, k, v)` appends to the cache and attends to all that is in it.
+# - The scale is `model.spec.head_dim ** -0.5`. Take it from the model you are given: the check brings one with smaller heads.
 #
 # Small case, 3 prompt tokens, 3 new ones: passes of 3, 1 and 1 tokens, at positions 0 to 2, then 3, then 4.
 
@@ -472,15 +489,21 @@ generate_cached = check("01.generate_cached", generate_cached)
 # </details>
 # <details><summary>Hint 2: the steps</summary>
 #
-# 1. In `attend`: append, then call `causal_attention` on what came back. The offset is S - T.
+# 1. In `attend`: append, then call `causal_attention` on what came back. The offset is what was cached before: S - T
+#    here, as your cache returns no spare rows. The scale is that of `model`, not the notebook's global.
 # 2. Start with `new = prompt` at position 0.
 # 3. Run `new`. Move the position on by its length. Take the argmax of the last row as the next `new`.
 # 4. Stop when you have `max_tokens` of them. The last one is not run.
 #
 # </details>
-# <details><summary>Hint 3: the first token is right, the others are not</summary>
+# <details><summary>Hint 3: the first pass is right, the tokens are not</summary>
 #
 # Then prefill works and decode does not. Check the offset, and check that the positions go on at n.
+#
+# </details>
+# <details><summary>Hint 4: the first pass is wrong</summary>
+#
+# Print `scale` and `model.spec.head_dim` in your `attend`. 4 to the power of -0.5 is 0.5.
 #
 # </details>
 
@@ -496,13 +519,19 @@ sequence = prompt + new[:-1]
 store = KVCache(spec.num_hidden_layers, 64, spec.num_key_value_heads, spec.head_dim)
 
 
-def cached_attend(layer, q, k, v):
-    k_all, v_all = store.append(layer, k, v)
-    return causal_attention(q, k_all, v_all, scale, len(k_all) - len(q))
+def attend_with(store):
+    """What the model calls in each layer when K and V are kept in `store`."""
+
+    def attend(layer, q, k, v):
+        k_all, v_all = store.append(layer, k, v)
+        return causal_attention(q, k_all, v_all, scale, len(k_all) - len(q))
+
+    return attend
 
 
+attend = attend_with(store)
 full = model.forward(sequence, range(len(sequence)), whole_sequence)
-step = [model.forward([token], [i], cached_attend) for i, token in enumerate(sequence)]
+step = [model.forward([token], [i], attend) for i, token in enumerate(sequence)]
 error = np.abs(np.concatenate(step) - full).max() / np.abs(full).max()
 print(f"{full.size:,} logits, one token at a time against all at once")
 print(f"equal within 1e-12, relative to the largest: {bool(error < 1e-12)}")
@@ -512,15 +541,27 @@ print(f"equal within 1e-12, relative to the largest: {bool(error < 1e-12)}")
 #
 # Difficulty 3/5 · importance 4/5 · 15 minutes · about 8 lines
 #
-# Here are eight wrong attentions, each a mistake that people make. Below is what the engine writes with each of them.
-# Which ones would you notice?
+# Here are eight wrong attentions, each a mistake that people make. In code, each is one line:
+#
+# | bug | what it does | right would be |
+# |---|---|---|
+# | keys in the place of values | `weights @ k` | `weights @ v` |
+# | a token cannot see itself | `np.tri(T, S, offset - 1)` | `np.tri(T, S, offset)` |
+# | masked after the softmax | `softmax(scores) * visible` | `softmax(np.where(visible, scores, -np.inf))` |
+# | no scale | `q @ k.T` | `scale * q @ k.T` |
+# | no mask | `softmax(scores)` | as above |
+# | mask forgets the offset | `np.tri(T, S)` | `np.tri(T, S, offset)` |
+# | heads dealt round | `np.tile(k, (1, H // K, 1))` | `np.repeat(k, H // K, axis=1)` |
+# | exp without the maximum | `np.exp(scores)` | `np.exp(scores - scores.max())`, row by row |
+#
+# Below is what the engine writes with each of them. Which ones would you notice?
 
 # %% tags=["claim-bugs-read-well"]
 from mini_engine.course.exercises.e01_check_attention import WRONG
 
-greedy = SamplingParams(temperature=0, max_tokens=14, ignore_eos=True)
+greedily = SamplingParams(temperature=0, max_tokens=14, ignore_eos=True)
 for name, attention in {"(right)": causal_attention, **WRONG}.items():
-    answer = LLM(tiny, attention=attention).generate([prompt], greedy, progress=False)[0].outputs[0]
+    answer = LLM(tiny, attention=attention).generate([prompt], greedily, progress=False)[0].outputs[0]
     print(f"{name:<29}{'=' if answer.token_ids == uncached[:14] else ' '} ...{answer.text!r}")
 
 # %% [markdown] lang="en"
@@ -558,14 +599,14 @@ check_attention = check("01.check_attention", check_attention)
 # %% [markdown] lang="en"
 # <details><summary>Hint 1: where to look</summary>
 #
-# The check lists the bugs that slipped through. Each name says what your inputs lack: later tokens, shared heads, a
-# scale other than 1, large scores.
+# The check asks for one bug first, the mask that forgets the offset. After that it lists all that slipped through. Each
+# name says what your inputs lack: later tokens, shared heads, a scale other than 1, large scores.
 #
 # </details>
 # <details><summary>Hint 2: the steps</summary>
 #
-# Draw random q, k, v. Use at least one case with S larger than T and H larger than K. Use q once as it is and once
-# 2,000 times larger. Assert `np.allclose(got, expected, rtol=0, atol=1e-9)`.
+# Draw random q, k, v. Use at least one case with S larger than T, with an offset of S - T, and with H larger than K. Use
+# q once as it is and once 2,000 times larger. Assert `np.allclose(got, expected, rtol=0, atol=1e-9)`.
 #
 # </details>
 # <details><summary>Hint 3: "right answers pass" fails</summary>
@@ -576,12 +617,31 @@ check_attention = check("01.check_attention", check_attention)
 
 # %% [markdown] lang="en"
 # One popular test needs no second answer. It compares decode with prefill: one row at a time against all rows at once,
-# with the same function. It catches 3 of the 8 bugs. A wrong scale is wrong both times, so both sides agree.
+# with the same function.
+
+
+# %% tags=["claim-bugs-read-well"]
+def decode_against_prefill(attention):
+    """Whether one row at a time and all rows at once agree: attention compared with itself."""
+    q, k, v = np.random.default_rng(0).normal(size=(3, 6, 2, 4))
+    whole = attention(q, k, v, 0.5, 0)
+    rows = [attention(q[t : t + 1], k[: t + 1], v[: t + 1], 0.5, t) for t in range(6)]
+    return np.allclose(np.concatenate(rows), whole)
+
+
+with np.errstate(all="ignore"):
+    caught = {name: not decode_against_prefill(attention) for name, attention in WRONG.items()}
+for wanted in (True, False):
+    names = [name for name, found in caught.items() if found == wanted]
+    print(f"{'caught' if wanted else 'missed'} {len(names)} of {len(caught)}: {', '.join(names)}")
+
+# %% [markdown] lang="en"
+# A wrong scale is wrong both times, so both sides agree. Only an answer that you did not write yourself finds such bugs.
 #
 # ## Your parts in the real engine
 #
 # Now the engine itself. One argument for your cache, one for your attention. It tokenizes, samples and stops as always,
-# and your code keeps and reads K and V.
+# and your code keeps and reads K and V. The judge is the engine as it comes. It keeps K and V in blocks, not in your array.
 
 # %% tags=["claim-engine-runs-on-it"]
 question = "Emma was"
@@ -631,7 +691,7 @@ for n in (8, 16, 32, 64):
     for kind in ("none", "contiguous"):
         llm, params = LLM(tiny, cache=kind), SamplingParams(temperature=0, max_tokens=n, ignore_eos=True)
         start = time.perf_counter()
-        llm.generate([[5] * n], params, progress=False)
+        llm.generate([[5] * n], params, progress=False)  # token 5, n times: the clock does not mind which tokens
         seconds.append(time.perf_counter() - start)
     a, b = token_forwards(n, n, False), token_forwards(n, n, True)
     print(f"{n:6} {a:9,} {b:7,} {a / b:7.1f}", end="")
@@ -649,6 +709,9 @@ for n in (8, 16, 32, 64):
 #
 # - t · d² + t² · d without a cache,
 # - d² + t · d with one.
+#
+# The weights of a layer are several matrices, and not all are d wide. The MLP's are wider, those of K and V are narrower.
+# But all grow with d, so they are in d². The next cell counts them one by one.
 
 
 # %% tags=["claim-step-cost"]
@@ -665,11 +728,12 @@ curves = [step_flops(contexts, cached) for cached in (False, True)]
 picture(pictures.step_cost, contexts=contexts, without=curves[0], cached=curves[1])
 
 # %% [markdown] lang="en"
-# A slope of 1 is linear, a slope of 2 is quadratic. The cache takes one off each: from 1 to 0 for short contexts, from 2
+# Both axes are logarithmic, so a slope is a power: 1 is linear, 2 is quadratic. The cache takes one off each: from 1 to 0 for short contexts, from 2
 # to 1 for long ones.
 #
 # Per step, that is. "The cache turns quadratic into linear" is only half true for a whole answer, because a linear step
-# is taken m times. Guess how many scores one head of one layer computes in all.
+# is taken m times. Take n = m = 1,000 again, with the cache. A score is one query against one key. Guess how many scores
+# one head of one layer computes in all.
 
 # %%
 predict("01.pairs", value=None)
@@ -694,10 +758,10 @@ print(f"FLOPs of tiny-gqa, all passes: {a:.3e} and {b:.3e}, ratio {a / b:.0f}")
 # ## Prefill and decode are different work
 #
 # Both phases call the same function. Yet they ask different things of a machine. A pass reads all weights once, however
-# many tokens share it. And it reads all of the cache.
+# many tokens share it. And it reads all of the cache. The table of embeddings does not count: a token looks up one row of it.
 
 # %% tags=["claim-phases"]
-weight_bytes = 8 * sum(w.size for name, w in model.weights.items() if "embed" not in name)
+weight_bytes = 8 * sum(w.size for name, w in model.weights.items() if name != "model.embed_tokens.weight")
 print("pass                      weight bytes per token   cache bytes per pass")
 for name, new, context in [
     ("prefill, 1,000 tokens", 1000, 0),
@@ -705,7 +769,7 @@ for name, new, context in [
     ("decode at context 1,000", 1, 1000),
     ("decode at context 4,000", 1, 4000),
 ]:
-    print(f"{name:<25} {weight_bytes / new:20,.0f} B {context * 4096:20,} B")
+    print(f"{name:<25} {weight_bytes / new:20,.0f} B {context * bytes_per_token:20,} B")
 
 # %% [markdown] lang="en"
 # Prefill multiplies matrices with matrices: many tokens share one reading of the weights. Decode reads all of them for
@@ -713,7 +777,7 @@ for name, new, context in [
 # machine, with your code:
 
 # %% tags=["nbval-ignore-output", "claim-measured-step"]
-engines.generate([[5] * 512], greedy, progress=False)
+engines.generate([[5] * 512], SamplingParams(temperature=0, max_tokens=14, ignore_eos=True), progress=False)
 stats = engines.last_stats
 print(f"engine: prefill {stats.prompt_tokens_per_second:,.0f} tokens/s, ", end="")
 print(f"decode {stats.output_tokens_per_second:,.0f} tokens/s")
@@ -724,7 +788,7 @@ for t in (64, 1000, 4000):
         store.append(layer, *rng.normal(size=(2, t, spec.num_key_value_heads, spec.head_dim)))
     start = time.perf_counter()
     for i in range(8):
-        model.forward([5], [t + i], cached_attend)
+        model.forward([5], [t + i], attend_with(store))
     print(f"your decode step at context {t:5,}: {(time.perf_counter() - start) / 8 * 1e3:6.2f} ms")
 
 # %% [markdown] lang="en" tags=["self-check"]
@@ -732,7 +796,8 @@ for t in (64, 1000, 4000):
 #
 # ## Check yourself
 #
-# Two numbers. The second one is a counter-example.
+# Two numbers. At 23,040 B a token, how many tokens of SmolLM2-135M fit into 1 GiB of cache? And a counter-example: a prompt of
+# 500 tokens, an answer of one token. How many token-forwards does the cache save?
 
 # %% tags=["self-check"]
 predict("01.tokens_in_a_gib", value=None)
@@ -756,7 +821,8 @@ predict("01.one_token", value=None)
 # > **What this does not show**
 # >
 # > - The times are those of a very small model in float64 NumPy on a CPU. On a GPU the ratios are others.
-# > - The counts leave out norms, RoPE, softmax and the sampler. They leave out the logits of the last layer too.
+# > - The FLOPs leave out norms, RoPE, softmax and the sampler. They also leave out the last product, which makes the
+# >   logits.
 # > - Greedy text agreed because no two tokens were nearly tied. With a near-tie, rounding may choose differently.
 # > - Models with a sliding window, or with layers that are not attention, keep something else. Their bytes differ.
 # > - One sequence only. With many, reserved but unused room becomes the problem (lesson 06, to come).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -286,3 +287,14 @@ def test_public_names_are_where_the_package_says():
     assert set(mini_engine.__all__) <= set(dir(mini_engine))
     with pytest.raises(AttributeError, match="no attribute 'LLMM'"):
         _ = mini_engine.LLMM
+
+
+@pytest.mark.parametrize("cache", ["paged", "contiguous", "none"])
+def test_generating_on_numpy_never_imports_torch(cache):
+    code = (
+        "import sys; from mini_engine import LLM, SamplingParams; "
+        f"llm = LLM('tiny-gqa', backend='numpy', cache={cache!r}); "
+        "llm.generate(['Emma'], SamplingParams(temperature=0, max_tokens=2), progress=False); print('torch' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"

@@ -10,8 +10,9 @@ import pytest
 from mini_engine.course.check import run
 from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, Prediction
 from mini_engine.course.exercises import all_of
-from mini_engine.course.exercises.e01_attention import by_arrays, by_rows, slow_attention, slow_softmax
-from mini_engine.course.exercises.e01_check_attention import TEST_ATTENTION, WRONG
+from mini_engine.course.exercises.answers01_attention import by_arrays, by_rows
+from mini_engine.course.exercises.e01_attention import slow_attention, slow_softmax
+from mini_engine.course.exercises.e01_check_attention import BANK, TEST_ATTENTION, WRONG
 from mini_engine.course.exercises.e01_counting import count_passes, token_forwards
 from mini_engine.course.exercises.e01_generate import GENERATE_CACHED, ToyModel, generate_slowly
 from mini_engine.course.exercises.e01_kv_cache import KV_CACHE, KVCache
@@ -110,3 +111,54 @@ def test_predictions_explain_distinct_wrong_numbers(prediction):
     assert prediction.because
     for _, why in prediction.mistakes:
         assert why.endswith(".")
+
+
+def _unpacks_too_much(attention):
+    _t, _h, _d, _extra = np.zeros((1, 2, 4)).shape
+
+
+def _indexes_too_far(attention):
+    np.zeros(3)[3]
+
+
+def _refuses_all(attention):
+    assert attention is None, "not what I wanted"
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        (_unpacks_too_much, ["ValueError: not enough values", "in line", "_extra"]),
+        (_indexes_too_far, ["IndexError", "in line", "np.zeros(3)[3]"]),
+        (_refuses_all, ["refuses a right attention", "not what I wanted", "in line"]),
+    ],
+)
+def test_a_learners_test_with_a_fault_of_its_own_is_shown_its_own_line(test, words):
+    outcome = list(run(TEST_ATTENTION, test))[-1]
+    assert outcome.property == "right answers pass"
+    for word in words:
+        assert word in outcome.detail
+
+
+def test_a_loop_over_the_passes_is_quick_enough():
+    def token_forwards(n, m, cached):
+        total = n
+        for done in range(1, m):
+            total += 1 if cached else n + done
+        return total
+
+    assert [
+        o.status for o in run(next(e for e in all_of(Exercise, "01") if e.id == "01.token_forwards"), token_forwards)
+    ] == ["ok"] * 5
+
+
+def test_the_scale_of_the_notebook_is_named_as_the_mistake():
+    """The natural slip in 01.generate_cached: a global `scale`, which is another model's."""
+    mutant = next(m for m in GENERATE_CACHED.mutants if m.name == "scale of another model")
+    outcome = list(run(GENERATE_CACHED, mutant.function))[-1]
+    assert "scale" in outcome.property
+    assert "4 ** -0.5" in outcome.detail
+
+
+def test_the_eight_bugs_stay_eight():
+    assert len(WRONG) == len(BANK) == 8

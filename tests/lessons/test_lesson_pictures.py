@@ -51,6 +51,21 @@ def test_savings_readout(prompt, output):
     assert numbers == [count_passes(prompt, output, False), cached, cached * 4096]
 
 
+@pytest.mark.parametrize(("output", "note"), [(1, "nothing saved"), (2, "2.0 times fewer")])
+def test_savings_shows_something_for_an_answer_of_any_length(output, note):
+    figures = []
+    picture(lambda figure, **v: figures.append(figure) or p01_kv_cache.savings(figure, **v), prompt=1000, output=output)
+    work, memory = figures[0].axes
+    for line in (*work.lines, *memory.lines):
+        assert len(line.get_xdata()) > 1 or line.get_marker() == "o"
+        x, y = line.get_xdata()[-1], line.get_ydata()[-1]
+        axes = line.axes
+        assert axes.get_xlim()[0] < x < axes.get_xlim()[1]
+        assert axes.get_ylim()[0] < y < axes.get_ylim()[1]
+    assert "log" in work.get_title("left")
+    assert note in [text.get_text() for text in work.texts]
+
+
 def test_step_cost_reads_slopes_off_its_curves():
     t = np.logspace(1, 6, 26)
     text = picture(p01_kv_cache.step_cost, contexts=t, without=5 * t**2, cached=7 * t).text

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mini_engine.attention import causal_attention, softmax
+from mini_engine.attention import causal_attention
 from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, Mutant, Property
-from mini_engine.course.expect import expect, expect_close
+from mini_engine.course.exercises import answers01_attention as answers
+from mini_engine.course.expect import expect, expect_close, fail
 
 Array = np.ndarray
 
@@ -41,7 +42,7 @@ def slow_attention(q: Array, k: Array, v: Array, scale: float, offset: int = 0) 
 
 @dataclass(frozen=True)
 class Case:
-    """One attention problem. Written as the shapes, so that a failure can print it."""
+    """One attention problem, written as the shapes, so that a failure can print it. `spare` keys lie behind the last row's."""
 
     rows: int
     keys: int
@@ -49,10 +50,15 @@ class Case:
     kv_heads: int = 1
     size: int = 2
     gain: float = 1.0
+    spare: int = 0
+
+    @property
+    def offset(self) -> int:
+        return self.keys - self.spare - self.rows
 
     def __str__(self) -> str:
         q, kv = (self.rows, self.heads, self.size), (self.keys, self.kv_heads, self.size)
-        return f"q {q}, k and v {kv}, offset {self.keys - self.rows}"
+        return f"q {q}, k and v {kv}, offset {self.offset}"
 
     def tensors(self) -> tuple[Array, Array, Array]:
         rng = np.random.default_rng(self.rows + 10 * self.keys + 100 * self.heads)
@@ -61,12 +67,19 @@ class Case:
         return q, k, v
 
 
-def _attention_case(candidate: Callable[..., Array], case: Case, scale: float = 1.0, note: str = "") -> None:
+def _answer(candidate: Callable[..., Array], case: Case, scale: float, note: str) -> Array:
+    """What the candidate returns for the case: an array of the right shape, and of float64."""
     q, k, v = case.tensors()
-    offset = case.keys - case.rows
     with np.errstate(all="ignore"):
-        got = candidate(q, k, v, scale, offset)
-    expect_close(got, slow_attention(q, k, v, scale, offset), f"{case}{note}")
+        got = candidate(q, k, v, scale, case.offset)
+    expect(type(got) is np.ndarray and got.shape == q.shape, f"{case}{note}", expected=f"shape {q.shape}", got=got)
+    return got
+
+
+def _attention_case(candidate: Callable[..., Array], case: Case, scale: float = 1.0, note: str = "") -> None:
+    """Right to six digits. The others are `_every_digit`'s business, which says what to look for."""
+    want = slow_attention(*case.tensors(), scale, case.offset)
+    expect_close(_answer(candidate, case, scale, note), want, f"{case}{note}", rtol=1e-6, same_dtype=False)
 
 
 def _attention_loops(candidate: Callable[..., Array]) -> None:
@@ -79,18 +92,40 @@ def _attention_scale(candidate: Callable[..., Array]) -> None:
         _attention_case(candidate, Case(2, 2), scale, f", scale {scale}")
 
 
+def _who_sees_whom(candidate: Callable[..., Array]) -> Array:
+    """[row, key]: whether the row changes when only that key and its value do. Three tokens, offset 0."""
+    case = Case(3, 3)
+    before = _answer(candidate, case, 1.0, "")
+    seen = np.zeros((3, 3), dtype=bool)
+    for token in range(3):
+        q, k, v = case.tensors()
+        k[token], v[token] = k[token] + 1.0, v[token] - 9.0
+        with np.errstate(all="ignore"):
+            after = candidate(q, k, v, 1.0, 0)
+        seen[:, token] = [not np.allclose(*rows, rtol=0, atol=1e-9) for rows in zip(before, after)]
+    return seen
+
+
 def _attention_future(candidate: Callable[..., Array]) -> None:
-    q, k, v = Case(3, 3).tensors()
-    expected = slow_attention(q, k, v, 1.0)
-    k[2], v[2] = 7.0, -9.0
-    got = candidate(q, k, v, 1.0, 0)
-    expect(type(got) is np.ndarray and got.shape == q.shape, f"expected an array of shape {q.shape}", got=got)
-    expect_close(got[:2], expected[:2], "3 tokens; k and v of token 2 were changed: rows 0 and 1 stay as they were")
+    for row, seen in enumerate(_who_sees_whom(candidate)):
+        later = [int(token) for token in np.flatnonzero(seen) if token > row]
+        expect(
+            not later, f"3 tokens, offset 0: row {row} changes with k and v of a later token", expected=[], got=later
+        )
+
+
+def _attention_past(candidate: Callable[..., Array]) -> None:
+    for row, seen in enumerate(_who_sees_whom(candidate)):
+        got = [int(token) for token in np.flatnonzero(seen)]
+        case = f"3 tokens, offset 0: the tokens whose k and v change row {row}"
+        expect(got == list(range(row + 1)), case, expected=list(range(row + 1)), got=got)
 
 
 def _attention_offset(candidate: Callable[..., Array]) -> None:
     for case in (Case(1, 2), Case(1, 4), Case(2, 5), Case(3, 4, heads=2, kv_heads=2)):
         _attention_case(candidate, case)
+    for case in (Case(1, 3, spare=1), Case(2, 2 + 5, spare=3), Case(2, 4, spare=2)):
+        _attention_case(candidate, case, note=": S is larger than offset + T")
 
 
 def _attention_groups(candidate: Callable[..., Array]) -> None:
@@ -102,154 +137,144 @@ def _attention_large(candidate: Callable[..., Array]) -> None:
     _attention_case(candidate, Case(2, 2, gain=2000.0), note=", queries 2,000 times larger")
 
 
-def by_rows(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
-    """No mask at all: row t is given only the keys that it may see."""
-    group = q.shape[1] // k.shape[1]
-    out = np.empty(q.shape)
-    for t in range(len(q)):
-        for h in range(q.shape[1]):
-            keys, values = k[: offset + t + 1, h // group], v[: offset + t + 1, h // group]
-            out[t, h] = softmax(scale * (keys @ q[t, h])) @ values
-    return out
+def _mask_holds(candidate: Callable[..., Array]) -> None:
+    k, v = np.array([[[-1.0]], [[1.0]]]), np.array([[[3.0]], [[5.0]]])
+    for size in (10**5, 10**12):
+        got = candidate(np.full((2, 1, 1), float(size)), k, v, 1.0, 0)
+        case = (
+            f"2 tokens, offset 0; both rows score {-size:,} with key 0 and {size:,} with key 1, which row 0 may not see"
+        )
+        expect_close(got, v, case, rtol=1e-6, same_dtype=False)
 
 
-def by_arrays(
-    q: Array,
-    k: Array,
-    v: Array,
-    scale: float,
-    offset: int = 0,
-    *,
-    mask_offset: bool = True,
-    diagonal: int = 0,
-    heads: Callable[..., Array] = np.repeat,
-    weights: Callable[[Array], Array] = softmax,
-    values: bool = True,
-    late: bool = False,
-) -> Array:
-    """One pass over arrays. The keyword arguments are the places where people go wrong; as given, it is right."""
-    group = q.shape[1] // k.shape[1]
-    k, v = (heads(x, group, axis=1) for x in (k, v))
-    scores = scale * np.einsum("thd,shd->hts", q, k)
-    start = diagonal + (offset if mask_offset else 0)
-    visible = np.tri(len(q), len(k), start, dtype=bool)
-    probabilities = weights(scores) * visible if late else weights(np.where(visible, scores, -np.inf))
-    return np.einsum("hts,shd->thd", probabilities, v if values else k)
+def _every_digit(candidate: Callable[..., Array]) -> None:
+    case = Case(3, 5, 6, 2)
+    want, got = slow_attention(*case.tensors(), 0.5, case.offset), _answer(candidate, case, 0.5, "")
+    bound, error = 1e-9 * np.abs(want).max(), np.abs(got - want).max()
+    if got.dtype != np.float64 or not error <= bound:
+        fail(
+            f"{case}: right to six digits, and not beyond. Is a step done in float32?",
+            expected=f"float64, off by {bound:.1e} at most",
+            got=f"{got.dtype}, off by {error:.1e}",
+        )
 
 
-def _tile(x: Array, group: int, axis: int) -> Array:
-    return np.concatenate([x] * group, axis=axis)
-
-
-def _no_scale(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
-    return by_arrays(q, k, v, 1.0, offset)
-
-
-def _no_mask(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
-    return by_arrays(q, k, v, scale, offset, diagonal=len(k))
-
-
-def _blind_to_itself(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
-    return np.nan_to_num(by_arrays(q, k, v, scale, offset, diagonal=-1))
-
-
-def _square_mask(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
-    return by_arrays(q, k, v, scale, offset, mask_offset=False)
-
-
-def _heads_dealt_round(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
-    return by_arrays(q, k, v, scale, offset, heads=_tile)
-
-
-def _softmax_overflows(scores: Array) -> Array:
-    powers = np.exp(scores)
-    return powers / powers.sum(axis=-1, keepdims=True)
-
-
-def _overflows(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
-    return by_arrays(q, k, v, scale, offset, weights=_softmax_overflows)
-
-
-def _keys_for_values(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
-    return by_arrays(q, k, v, scale, offset, values=False)
-
-
-def _masked_too_late(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
-    return by_arrays(q, k, v, scale, offset, late=True)
-
-
-def _scales_in_place(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
-    q *= scale
-    return by_arrays(q, k, v, 1.0, offset)
-
+FUTURE = "no row sees a later token"
+PAST = "row t sees every token from 0 to t"
+LOOPS = "agrees with the three loops"
+SCALE = "every score is multiplied by the scale"
+OFFSET = "with an offset, row t sees keys 0..offset+t"
+GROUPS = "query head h reads K/V head h // (H // K)"
+LARGE = "large scores stay finite"
+MASK = "the mask holds, however large the scores"
+DIGITS = "every digit of float64 is right"
 
 CAUSAL_ATTENTION = Exercise(
     id="01.causal_attention",
     title="Causal attention without loops",
     reference=causal_attention,
     properties=[
-        Property("agrees with the three loops", _attention_loops),
-        Property("every score is multiplied by the scale", _attention_scale),
-        Property("no row sees a later token", _attention_future),
-        Property("with an offset, row t sees keys 0..offset+t", _attention_offset),
-        Property("query head h reads K/V head h // (H // K)", _attention_groups),
-        Property("large scores stay finite", _attention_large),
+        Property(FUTURE, _attention_future),
+        Property(PAST, _attention_past),
+        Property(LOOPS, _attention_loops),
+        Property(SCALE, _attention_scale),
+        Property(OFFSET, _attention_offset),
+        Property(GROUPS, _attention_groups),
+        Property(LARGE, _attention_large),
+        Property(MASK, _mask_holds),
+        Property(DIGITS, _every_digit),
     ],
     mutants=[
         Mutant(
             "keys in the place of values",
-            _keys_for_values,
-            "agrees with the three loops",
+            answers.keys_for_values,
+            LOOPS,
             "Cached and full runs agree with each other, so only an independent answer shows it.",
         ),
         Mutant(
             "a token cannot see itself",
-            _blind_to_itself,
-            "agrees with the three loops",
+            answers.blind_to_itself,
+            PAST,
             "The mask starts one place too early: row t must see key t.",
         ),
         Mutant(
             "masked after the softmax",
-            _masked_too_late,
-            "agrees with the three loops",
+            answers.masked_too_late,
+            FUTURE,
             "The weights that are left no longer sum to 1: later tokens still took their share.",
         ),
         Mutant(
             "no scale",
-            _no_scale,
-            "every score is multiplied by the scale",
+            answers.no_scale,
+            SCALE,
             "Text still comes out; it is only worse.",
         ),
         Mutant(
             "no mask",
-            _no_mask,
-            "no row sees a later token",
+            answers.no_mask,
+            FUTURE,
             "Every row sees the future, and past K and V change with each new token.",
         ),
         Mutant(
             "mask forgets the offset",
-            _square_mask,
-            "with an offset, row t sees keys 0..offset+t",
+            answers.square_mask,
+            OFFSET,
             "A new token's single row becomes row 0, which sees one key only (a bug reported for gpt-fast, #233).",
         ),
         Mutant(
             "heads dealt round",
-            _heads_dealt_round,
-            "query head h reads K/V head h // (H // K)",
+            answers.heads_dealt_round,
+            GROUPS,
             "np.tile gives h % K. Neighbouring heads share: np.repeat.",
         ),
         Mutant(
             "exp without the maximum",
-            _overflows,
-            "large scores stay finite",
+            answers.overflows,
+            LARGE,
             "One large score makes infinity, then NaN.",
         ),
         Mutant(
+            "multiplies scores by a mask of 0 and 1",
+            answers.mask_of(0.0),
+            FUTURE,
+            "A score of 0 is a score like any other: exp(0) is 1. Hidden means minus infinity.",
+        ),
+        Mutant(
+            "-1e4 for minus infinity",
+            answers.mask_of(-1e4),
+            MASK,
+            "Scores below -10,000 exist, and then the hidden key is the largest.",
+        ),
+        Mutant(
+            "-1e9 for minus infinity",
+            answers.mask_of(-1e9),
+            MASK,
+            "The same with a larger number: only minus infinity is below every score.",
+        ),
+        Mutant(
+            "subtracts 10,000 from hidden scores",
+            answers.adds_to_the_scores,
+            MASK,
+            "A hidden score that is 10,000 above the others still wins.",
+        ),
+        Mutant(
+            "offset from the shapes",
+            answers.offset_from_the_shapes,
+            OFFSET,
+            "S - T is the offset only if no spare keys lie behind the last row's. The argument says where the rows stand.",
+        ),
+        Mutant(
+            "float32 inside",
+            answers.float32_inside,
+            DIGITS,
+            "Rounded to 24 bits on the way: six or seven digits are right. Too few for an oracle.",
+        ),
+        Mutant(
             "scales q in place",
-            _scales_in_place,
+            answers.scales_in_place,
             INPUTS_UNCHANGED,
             "`q *= scale` writes into the caller's array.",
         ),
     ],
-    alternatives=[by_rows, by_arrays],
+    alternatives=[answers.by_rows, answers.by_arrays],
 )

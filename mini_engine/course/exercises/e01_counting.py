@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mini_engine.course.exercise import Exercise, Mutant, Prediction, Property
-from mini_engine.course.expect import expect_equal
+from mini_engine.course.expect import expect, expect_equal, show
 from mini_engine.geometry import attn_pairs, forwards_with_cache, forwards_without_cache
 
 Count = Callable[[int, int, bool], int]
@@ -44,11 +44,21 @@ def _agrees(cached: bool) -> Callable[[Count], None]:
     return run
 
 
+def _an_int(candidate: Count) -> None:
+    for cached in (False, True):
+        got = candidate(2, 3, cached)
+        expect(type(got) is int, f"n=2, m=3, cached={cached}: the type of the result", expected="int", got=_kind(got))
+
+
+def _kind(got: object) -> str:
+    return f"{type(got).__name__}{', which / gives' if isinstance(got, float) else ''}: {show(got)}"
+
+
 def _exact(candidate: Count) -> None:
-    n = m = 10**9 + 7
-    for cached, step in ((False, n + m), (True, 1)):
-        more = candidate(n, m + 1, cached) - candidate(n, m, cached)
-        expect_equal(more, step, f"n=m={n:,}, cached={cached}: one more new token adds this many token-forwards")
+    """More than a float holds (the first count is odd and above 2**54), and few enough passes for a loop over them."""
+    n, m = 10**12 - 1, 20_013
+    for cached in (False, True):
+        expect_equal(candidate(n, m, cached), count_passes(n, m, cached), f"n={n:,}, m={m:,}, cached={cached}")
 
 
 def _by_sums(n: int, m: int, cached: bool) -> int:
@@ -80,12 +90,21 @@ def _new_tokens_only(n: int, m: int, cached: bool) -> int:
     return m if cached else token_forwards(n, m, False)
 
 
+def _by_passes(n: int, m: int, cached: bool) -> int:
+    return n + sum(1 for _ in range(m - 1)) if cached else sum(range(n, n + m))
+
+
+def _rounds_a_float(n: int, m: int, cached: bool) -> int:
+    return n + m - 1 if cached else int(m * n + m * (m - 1) / 2)
+
+
 def _true_division(n: int, m: int, cached: bool) -> float:
     return n + m - 1 if cached else m * n + m * (m - 1) / 2
 
 
 NO_CACHE = "without a cache, every pass runs the whole sequence"
 CACHE = "with a cache, every token runs at most once"
+INT = "the result is an int"
 EXACT = "counts are exact integers, however large"
 
 TOKEN_FORWARDS = Exercise(
@@ -93,6 +112,7 @@ TOKEN_FORWARDS = Exercise(
     title="Count the token-forwards",
     reference=token_forwards,
     properties=[
+        Property(INT, _an_int),
         Property("one new token needs the prompt and nothing else", _one_token),
         Property(NO_CACHE, _agrees(False)),
         Property(CACHE, _agrees(True)),
@@ -117,11 +137,17 @@ TOKEN_FORWARDS = Exercise(
         Mutant(
             "true division",
             _true_division,
+            INT,
+            "`/` gives a float. Counts want `//`.",
+        ),
+        Mutant(
+            "rounds a float",
+            _rounds_a_float,
             EXACT,
-            "`/` gives a float, which is exact only up to 2**53. Counts want `//`.",
+            "A float holds whole numbers exactly only up to 2**53, and int() comes too late.",
         ),
     ],
-    alternatives=[_by_sums, _first_and_last_half],
+    alternatives=[_by_sums, _first_and_last_half, _by_passes],
 )
 
 WITHOUT_CACHE = Prediction(
@@ -154,6 +180,8 @@ WITH_CACHE = Prediction(
         (2000, "Often quoted, and one too many. The last new token is returned, and nothing needs its K and V."),
         (1000, "That is one of the two halves: 1,000 for the prompt, and then one for each new token but the last."),
         (999, "Those are the decode passes. The prompt runs too: 1,000 more."),
+        (1998, "One too few: all 1,000 prompt tokens run, and 999 of the new ones."),
+        (2001, "There are 2,000 tokens in all, and the last of them never runs."),
         (1001, "The prompt and one token. Each further token needs a pass of its own."),
     ],
     because="1,000 for the prompt, then 999: the last new token is returned and never run.",
@@ -171,6 +199,16 @@ PAIRS = Prediction(
         (2000 * 2000, "Twice too many: a query sees itself and the tokens before it, not those after it."),
         (2001000, "One query too many: the last new token is never run."),
         (1166666500, "That is the count without a cache."),
+        (2000000, "Half of 2,000 times 2,000. But 1,999 queries run, and query i sees i keys: 1 + 2 + ... + 1,999."),
+        (1000000, "1,000 times 1,000 pairs old tokens with new ones. Tokens of the same half see each other too."),
+        (1498500, "Those are the 999 decode passes. The prompt's rows are scored too: 1 + 2 + ... + 1,000 = 500,500."),
+        (
+            1499500,
+            "Those are the last prompt row and the 999 decode passes. The 999 prompt rows before them count too.",
+        ),
+        (1500000, "1,000 rows of 1,500 keys on average. There are 1,999 rows: the prompt's are scored too."),
+        (1998001, "999 too few: each new token is scored against itself too."),
+        (1997001, "1,999 too few: each query sees itself too."),
     ],
     because="Query i sees i keys: 1 + 2 + ... + 1,999 = 1,999,000. Still quadratic.",
     rtol=0,

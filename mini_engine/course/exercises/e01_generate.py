@@ -11,7 +11,7 @@ from mini_engine.attention import causal_attention
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises.e01_attention import slow_attention
 from mini_engine.course.exercises.e01_kv_cache import KVCache
-from mini_engine.course.expect import expect, expect_equal
+from mini_engine.course.expect import expect, expect_close, expect_equal
 
 Array = np.ndarray
 Generate = Callable[..., list[int]]
@@ -39,10 +39,13 @@ def generate_cached(model, cache, prompt: Sequence[int], max_tokens: int) -> lis
 class ToyModel:
     """A two-layer transformer with random weights and the face of `NumpyLlama`. It writes down every pass.
 
+    `passes` holds the positions of each; `attended` holds q, k, v and what `attend` made of them, in layer 0 of each.
+
     `forward(token_ids[T], positions[T], attend, logits_rows=None) -> logits[R, V]`; 2 query heads share 1 K/V head.
     """
 
     def __init__(self, seed: int = 0) -> None:
+        self.attended: list[tuple[Array, Array, Array, Array]] = []
         rng = np.random.default_rng(seed)
         self.spec = SimpleNamespace(
             num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=4, hidden_size=8, vocab_size=23
@@ -68,7 +71,10 @@ class ToyModel:
         for layer, (to_q, to_k, to_v, to_out) in enumerate(self.layers):
             q = (x @ to_q).reshape(len(ids), 2, 4)
             k, v = ((x @ w).reshape(len(ids), 1, 4) for w in (to_k, to_v))
-            x = np.tanh(x + attend(layer, q, k, v).reshape(len(ids), 8) @ to_out)
+            attended = attend(layer, q, k, v)
+            if layer == 0:
+                self.attended.append((q, k, v, attended))
+            x = np.tanh(x + attended.reshape(len(ids), 8) @ to_out)
         rows = x if logits_rows is None else x[list(logits_rows)]
         return rows @ self.embedding.T
 
@@ -91,6 +97,14 @@ def _run(candidate: Generate, prompt: list[int], max_tokens: int, seed: int = 0)
     spec = model.spec
     cache = KVCache(spec.num_hidden_layers, 64, spec.num_key_value_heads, spec.head_dim)
     return candidate(model, cache, list(prompt), max_tokens), model
+
+
+def _first_pass(candidate: Generate) -> None:
+    _, model = _run(candidate, [9, 2], 1)
+    expect(len(model.attended) > 0, "prompt [9, 2], max_tokens 1: the model is run", expected="1 pass", got="no pass")
+    q, k, v, got = model.attended[0]
+    case = "prompt [9, 2], a model with head_dim 4: what attend returned in layer 0; the scale is 4 ** -0.5 = 0.5"
+    expect_close(np.asarray(got).reshape(q.shape), slow_attention(q, k, v, 0.5)[-len(q) :], case)
 
 
 def _same_tokens(candidate: Generate) -> None:
@@ -150,12 +164,13 @@ def _loop(
     whole: bool = False,
     one_more: bool = False,
     at_least: int = 0,
+    scale: float = 0.5,
 ) -> list[int]:
     """The right loop with a switch at every place where people go wrong."""
 
     def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
         k_all, v_all = cache.append(layer, k, v)
-        return slow_attention(q, k_all, v_all, 0.5, len(k_all) - len(q) if offset else 0)
+        return slow_attention(q, k_all, v_all, scale, len(k_all) - len(q) if offset else 0)
 
     output: list[int] = []
     new, position = list(prompt), 0
@@ -203,6 +218,11 @@ def _always_one(model, cache, prompt: Sequence[int], max_tokens: int) -> list[in
     return _loop(model, cache, prompt, max_tokens, at_least=1)
 
 
+def _scale_of_another_model(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
+    return _loop(model, cache, prompt, max_tokens, scale=32**-0.5)
+
+
+SCALE = "the first pass attends, with the scale of the model it was given"
 SAME = "the tokens are those of running everything each time"
 PASSES = "the prompt runs once, then one token a pass"
 PLACES = "positions go on where the prompt ended"
@@ -213,12 +233,19 @@ GENERATE_CACHED = Exercise(
     title="Prefill, then decode",
     reference=generate_cached,
     properties=[
+        Property(SCALE, _first_pass),
         Property(SAME, _same_tokens),
         Property(PASSES, _one_pass_each),
         Property(PLACES, _positions_go_on),
         Property(LIMIT, _exactly_max_tokens),
     ],
     mutants=[
+        Mutant(
+            "scale of another model",
+            _scale_of_another_model,
+            SCALE,
+            "A global `scale` of the notebook belongs to tiny-gqa, whose heads have size 32.",
+        ),
         Mutant("reads the first row", _first_row, SAME, "Row 0 predicts the token after the first prompt token."),
         Mutant(
             "offset forgotten",

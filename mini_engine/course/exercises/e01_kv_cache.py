@@ -8,7 +8,7 @@ import numpy as np
 
 from mini_engine.backends.contiguous import ContiguousKVCache
 from mini_engine.course.exercise import Exercise, Mutant, Prediction, Property
-from mini_engine.course.expect import expect, expect_close, expect_equal, expect_raises, fail
+from mini_engine.course.expect import expect, expect_close, expect_equal, fail
 
 Array = np.ndarray
 
@@ -92,7 +92,13 @@ def _heads_and_sizes(candidate: type) -> None:
     case = "2 heads of size 3; 3 tokens, then 1"
     _append(cache, 0, (k[:3], v[:3]), case)
     for name, got, expected in zip(("k_all", "v_all"), _append(cache, 0, (k[3:], v[3:]), case), (k, v)):
-        expect_close(got, expected, f"{case}: {name}, every digit of it", rtol=0.0)
+        expect_close(got, expected, f"{case}: {name}", rtol=1e-6, same_dtype=False)
+        expect(
+            got.dtype == np.float64 and bool((got == expected).all()),
+            f"{case}: {name} is right to six digits, and not beyond. Is it kept in float32?",
+            expected="every digit of float64",
+            got=f"{got.dtype}, off by {np.abs(got - expected).max():.1e}",
+        )
 
 
 def _keeps_values(candidate: type) -> None:
@@ -102,12 +108,25 @@ def _keeps_values(candidate: type) -> None:
     _append_and_compare(cache, 0, _tokens(1, 1), 2, "the caller wrote 99 into its own arrays, then appended token 1")
 
 
+def _refusal(cache: KVCache, tokens: tuple[Array, Array], case: str) -> MemoryError:
+    wanted = "MemoryError, and a message that names the capacity"
+    try:
+        cache.append(0, *tokens)
+    except MemoryError as error:
+        return error
+    except (NotImplementedError, AttributeError, NameError):
+        raise  # a stub or a slip, not an answer to a full cache
+    except Exception as error:
+        fail(f"{case}: it does not fit", expected=wanted, got=f"{type(error).__name__}: {error}")
+    fail(f"{case}: it does not fit", expected=wanted, got="no error")
+
+
 def _full(candidate: type) -> None:
     _append_and_compare(candidate(1, 2, 1, 1), 0, _tokens(0, 2), 2, "capacity 2, 2 tokens at once")
     cache = candidate(1, 2, 1, 1)
     _append(cache, 0, _tokens(0, 1), "capacity 2, 1 token")
-    case = "capacity 2, 1 token held, 2 more appended"
-    error = expect_raises(MemoryError, lambda: cache.append(0, *_tokens(1, 2)), case)
+    case = "capacity 2, 1 token held, 2 more appended (3 in all)"
+    error = _refusal(cache, _tokens(1, 2), case)
     expect("2" in str(error), f"{case}: the message names the capacity", got=str(error))
     _append_and_compare(cache, 0, _tokens(1, 1), 2, f"{case} (refused), then 1 token that fits")
 
@@ -209,6 +228,30 @@ class _LastSlotUnused(KVCache):
         return super().append(layer, k, v)
 
 
+class _NoCheck(KVCache):
+    """Leaves it to NumPy, whose ValueError speaks of shapes."""
+
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        start, end = self.lengths[layer], self.lengths[layer] + len(k)
+        self.k[layer, start:end], self.v[layer, start:end] = k, v
+        self.lengths[layer] = end
+        return self.k[layer, :end], self.v[layer, :end]
+
+
+class _RaisesValueError(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        if self.lengths[layer] + len(k) > self.capacity:
+            raise ValueError(f"more than {self.capacity} tokens")
+        return super().append(layer, k, v)
+
+
+class _GrowsSilently(_Lists):
+    """No limit at all."""
+
+    def __init__(self, num_layers: int, capacity: int, num_kv_heads: int, head_dim: int) -> None:
+        super().__init__(num_layers, 10**6 * capacity, num_kv_heads, head_dim)
+
+
 class _CountsBeforeItChecks(KVCache):
     def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
         try:
@@ -291,6 +334,24 @@ KV_CACHE = Exercise(
             _LastSlotUnused,
             "a full cache raises and stays as it was",
             "`>=` for `>`: a cache of n holds n tokens.",
+        ),
+        Mutant(
+            "no check",
+            _NoCheck,
+            "a full cache raises and stays as it was",
+            "NumPy then complains about shapes, and nobody learns that the cache is full.",
+        ),
+        Mutant(
+            "raises ValueError",
+            _RaisesValueError,
+            "a full cache raises and stays as it was",
+            "Callers wait for MemoryError, to make room and try again.",
+        ),
+        Mutant(
+            "grows without limit",
+            _GrowsSilently,
+            "a full cache raises and stays as it was",
+            "The reservation was a promise to the rest of the machine.",
         ),
         Mutant(
             "counts before it checks",

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_ON_WHITE = {"boxstyle": "round,pad=0.2", "facecolor": "white", "edgecolor": "none"}
+
+
 def causal_triangle() -> tuple[str, str]:
     """SVG and its text: the score table of six tokens, and what the seventh adds."""
     size, left, top = 26, 128, 44
@@ -48,17 +51,26 @@ def savings(figure: Figure, prompt: int, output: int, bytes_per_token: int = 409
     i = np.arange(1, output + 1)
     without = i * prompt + i * (i - 1) // 2
     cached = prompt + i - 1
+    saved = f"{without[-1] / cached[-1]:,.1f} times fewer" if output > 1 else "nothing saved"
     work, memory = figure.subplots(1, 2)
-    work.plot(i, without, color=ORANGE, label="without a cache")
-    work.plot(i, cached, color=BLUE, label="with a cache")
-    work.set(yscale="log", xlabel="new tokens", title="token-forwards so far")
-    work.legend(loc="best", fontsize=8)
-    memory.plot(i, cached * bytes_per_token / 2**20, color=BLUE)
-    memory.set(xlabel="new tokens", title="cache in use (MiB)", ylim=(0, None))
+    points = "o" if output == 1 else None  # a line of one point is invisible
+    work.plot(i, without, color=ORANGE, marker=points, markersize=11, label="without a cache")
+    work.plot(i, cached, color=BLUE, marker=points, label="with a cache")
+    work.fill_between(i, cached, without, color=GREY, alpha=0.15, linewidth=0)
+    work.set(yscale="log", xlabel="new tokens", title="token-forwards so far (log scale)")
+    work.set_ylim(prompt / 2, 20 * without[-1])  # room for the legend above the lines
+    work.legend(loc="upper left", fontsize=8)
+    work.annotate(saved, (i[-1], (without[-1] * cached[-1]) ** 0.5),
+                  xytext=(-6, 0), textcoords="offset points", ha="right", va="center", fontsize=9, bbox=_ON_WHITE)  # fmt: skip
+    memory.plot(i, cached * bytes_per_token / 2**20, color=BLUE, marker=points)
+    memory.set(xlabel="new tokens", title="cache in use (MiB)", ylim=(0, 1.1 * cached[-1] * bytes_per_token / 2**20))
+    for axes in (work, memory):
+        axes.set_xlim(0, output + 1)
+        axes.xaxis.get_major_locator().set_params(integer=True)
     held = int(cached[-1]) * bytes_per_token
     return (
         f"prompt {prompt:,}, output {output:,}: {without[-1]:,} token-forwards without a cache, {cached[-1]:,} with one, "
-        f"{without[-1] / cached[-1]:,.1f} times fewer; the cache ends at {held:,} B = {held / 2**20:.2f} MiB = {held / 1e6:.2f} MB"
+        f"{saved}; the cache ends at {held:,} B = {held / 2**20:.2f} MiB = {held / 1e6:.2f} MB"
     )
 
 
@@ -73,14 +85,14 @@ def step_cost(figure: Figure, contexts: np.ndarray, without: np.ndarray, cached:
     slopes = [
         f"{_slope(contexts[part], y[part]):.2f}" for y in (without, cached) for part in (slice(8), slice(-8, None))
     ]
-    for y, x0, text in (
-        (without, 0, slopes[0]),
-        (without, -1, slopes[1]),
-        (cached, 0, slopes[2]),
-        (cached, -1, slopes[3]),
+    for y, end, text, place in (
+        (without, 3, slopes[0], (-8, 18)),
+        (without, -4, slopes[1], (-34, 16)),
+        (cached, 3, slopes[2], (0, 13)),
+        (cached, -4, slopes[3], (26, -16)),
     ):
-        axes.annotate(f"slope {text}", (contexts[x0], y[x0]), textcoords="offset points", color=GREY,
-                      xytext=(6, 8) if x0 == 0 else (-62, -2))  # fmt: skip
+        axes.annotate(f"slope {text}", (contexts[end], y[end]), textcoords="offset points", xytext=place,
+                      ha="center", va="center", bbox=_ON_WHITE)  # fmt: skip
     return (
         f"slopes at short and long contexts: without a cache {slopes[0]} and {slopes[1]}, "
         f"with a cache {slopes[2]} and {slopes[3]}"
