@@ -15,12 +15,13 @@
 #
 # - say what happens between a prompt and its answer, and name its two phases;
 # - write the loop that every language model runs;
-# - name the trade behind the KV cache, and read its price from a measured table.
+# - name the trade behind the KV cache, and read its price from a table.
 
 # %%
 import time
 
 import numpy as np
+from IPython.display import clear_output
 
 from mini_engine import LLM, SamplingParams
 from mini_engine.attention import causal_attention, softmax
@@ -47,26 +48,27 @@ if "smollm2-135m" in available_models():
 else:
     llm = LLM("tiny-gqa")
     prompt = "The young lady"
-start, shown = time.perf_counter(), ""
+start, wait = time.perf_counter(), None
 for output in llm.stream(prompt, SamplingParams(temperature=0, max_tokens=64)):
-    if not shown:
-        print(f"(first piece after {time.perf_counter() - start:.2f} s)")
-    text = output.outputs[0].text
-    print(text[len(shown) :], end="", flush=True)
-    shown = text
+    wait = wait or time.perf_counter() - start
+    clear_output(wait=True)  # each piece: the text so far takes the place of the text before
+    print(f"(first piece after {wait:.2f} s)\n{output.outputs[0].text}", end="")
 
 # %% [markdown] lang="en"
 # ## A model reads tokens
 #
 # A model never sees letters. A **tokenizer** cuts text into pieces called tokens and gives each piece a number, its id.
-# Frequent words get one token. Rare words get several.
+# Frequent pieces get a token of their own. Everything else is put together from several.
+#
+# The space before a word belongs to its token. So `' Emma'` inside a sentence is one token. `'Emma'` at the beginning is
+# seen less often, and takes two.
 #
 # From here on we use the small model, because it runs anywhere and its numbers are the same on every machine.
 
 # %%
 tiny = load_model("tiny-gqa", backend="numpy")
 print("id    token")
-for i in tiny.tokenizer.encode("Emma was extraordinarily happy."):
+for i in tiny.tokenizer.encode("Emma was extraordinarily happy, dear Emma!"):
     print(f"{i:<5} {tiny.tokenizer.decode([i])!r}")
 
 # %% [markdown] lang="en"
@@ -110,7 +112,7 @@ for i in np.argsort(-logits)[:5]:
 #
 # - `next_token(tokens)` takes the **whole** sequence so far, a list of ids, and returns one id.
 # - Return the new tokens only, at most `max_tokens` of them. Zero is allowed.
-# - If the model says `stop_token`, stop. Keep that token in your answer.
+# - If the model says `stop_token`, stop. Keep that token in your answer. Any id can be the stop token, 0 too.
 # - The caller's `prompt` must not change.
 #
 # For example, a model that always adds one, prompt `[7]`, three tokens: `[8, 9, 10]`.
@@ -146,23 +148,24 @@ generate = check("00.generate", generate)
 # 3. Return the part of the list after the prompt.
 #
 # </details>
-# <details><summary>Hint 3: "the caller's prompt changed"</summary>
+# <details><summary>Hint 3: "leaves its inputs unchanged"</summary>
 #
 # `tokens = prompt` gives one list two names. `tokens = list(prompt)` makes a second list.
 #
 # </details>
 
 # %% [markdown] lang="en"
-# Now give your loop a real model. The engine runs the same model with its own loop. Both must say the same.
+# Now give the loop a real model. The loop is yours, or the reference while your exercise is open. The engine runs the
+# same model with a loop of its own. Both must say the same.
 
 # %%
 new = generate(lambda tokens: int(np.argmax(logits_of(tokens))), ids, max_tokens=24)
-mine = tiny.tokenizer.decode(new)
+text = tiny.tokenizer.decode(new)
 greedy = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
 engine = LLM("tiny-gqa", backend="numpy")
 answer = engine.generate([prompt], greedy, progress=False)[0].outputs[0]
-print(f"your loop:  {prompt}{mine}")
-print(f"same as the engine: {new == answer.token_ids}")
+print(f"the loop writes: {prompt}{text}")
+print(f"same tokens as the engine: {new == answer.token_ids}")
 
 # %% [markdown] lang="en"
 # ## What a forgetful model costs
@@ -170,8 +173,8 @@ print(f"same as the engine: {new == answer.token_ids}")
 # Look at what your loop does. To guess token 10 it reads all tokens from the first on. To guess token 11 it reads them
 # all again, and one more. It forgets everything between two calls.
 #
-# One token going once through the model is a **token-forward**. It is our unit of work. Guess how many a short answer
-# takes: put your number in place of `None`.
+# One token going once through the model is a **token-forward**. It is our unit of work. Take a prompt of 4 tokens and an
+# answer of 3. How many token-forwards is that? Put your guess in place of `None`.
 
 # %%
 predict("00.tokens_run", value=None)
@@ -203,7 +206,7 @@ svg(*pictures.life_of_a_request())
 # ## Turn the sliders
 #
 # Each row is one pass through the model. A dark square is a token that runs. A light square is a token whose K and V
-# come from the cache.
+# come from the cache. Left of the dotted line is the prompt, right of it what the model has written.
 
 # %%
 panel(pictures.passes, prompt=(4, 1, 12), output=(6, 1, 12))
@@ -213,15 +216,18 @@ panel(pictures.passes, prompt=(4, 1, 12), output=(6, 1, 12))
 
 # %%
 print("prompt  output  without cache  with cache")
-for n, m in [(4, 3), (12, 12), (1000, 1000)]:
-    without, cached = sum(range(n, n + m)), n + m - 1
+for n, m in [(4, 3), (12, 12), (500, 200)]:
+    without, cached = pictures.count_both(n, m)  # goes through every pass
     print(f"{n:6,} {m:7,} {without:14,} {cached:11,}")
 
 # %% [markdown] lang="en"
 # ## The price
 #
-# Nothing is free. You pay for the saved work with memory, and you pay until the answer is finished. Here is the trade,
-# measured on the small model: the same text, once without a cache and once with one.
+# Nothing is free. You pay for the saved work with memory, and you pay until the answer is finished. Here is the trade on
+# the small model: the same text, once without a cache and once with one.
+#
+# The engine counts the token-forwards. The bytes follow from the model's sizes. A token that is kept holds one K and one
+# V, in each layer, for each K/V head. The numbers are float64 here, so each takes eight bytes.
 
 # %% tags=["claim-trade"]
 runs, longer = {}, SamplingParams(temperature=0, max_tokens=64, ignore_eos=True)
@@ -230,12 +236,12 @@ for cache in ("none", "contiguous"):
     start = time.perf_counter()
     output = engine.generate([prompt], longer, progress=False)[0].outputs[0]
     runs[cache] = (output.token_ids, engine.last_stats, time.perf_counter() - start)
-spec = tiny.spec
-numbers_per_token = 2 * spec.num_hidden_layers * spec.num_key_value_heads * spec.head_dim
+spec, number_bytes = tiny.spec, np.dtype(np.float64).itemsize
+token_bytes = 2 * spec.num_hidden_layers * spec.num_key_value_heads * spec.head_dim * number_bytes
 print("cache        token-forwards   cache bytes")
-for cache, (tokens, stats, _) in runs.items():
-    held = 0 if cache == "none" else len(ids) + len(tokens) - 1
-    print(f"{cache:<12} {stats.num_forward_tokens:14,} {held * numbers_per_token * 8:13,}")
+for cache, (_, stats, _) in runs.items():
+    kept = 0 if cache == "none" else stats.num_forward_tokens  # each token that ran is kept
+    print(f"{cache:<12} {stats.num_forward_tokens:14,} {kept * token_bytes:13,}")
 print(f"same tokens: {runs['none'][0] == runs['contiguous'][0]}")
 
 # %% tags=["nbval-ignore-output"]
@@ -244,14 +250,16 @@ for cache, (_, _, seconds) in runs.items():
 
 # %% [markdown] lang="en" tags=["claim-reserved-room"]
 # Memory is where the story goes on. Nobody knows beforehand how long an answer gets. An engine that wants one piece of
-# memory per request must reserve room for the longest one, and most of it stays empty. When the authors of vLLM measured
-# this in 2023, earlier designs filled between 20.4% and 38.2% of their cache memory with tokens. With pages, it was 96.3%
-# ([Kwon et al.](https://arxiv.org/abs/2309.06180), figure 2).
+# memory per request must reserve room for the longest one, and most of it stays empty.
+#
+# vLLM, an engine that serves many users at once, does without. It hands memory out in small pages of equal size, as an
+# operating system does. When its authors measured this in 2023, earlier designs filled between 20.4% and 38.2% of their
+# cache memory with tokens. With pages, it was 96.3% ([Kwon et al.](https://arxiv.org/abs/2309.06180), figure 2).
 #
 # Suppose we reserve the model's whole context for the request above:
 
 # %% tags=["claim-reserved-room"]
-used, reserved = len(ids) + 64 - 1, tiny.spec.max_position_embeddings
+used, reserved = runs["contiguous"][1].num_forward_tokens, spec.max_position_embeddings
 print(f"reserved for {reserved:,} tokens, used for {used}: {used / reserved:.1%}")
 
 # %% [markdown] lang="en" tags=["claim-picture-to-keep"]
@@ -298,7 +306,8 @@ for finding in examine():
 # %% [markdown] lang="en" tags=["self-check"]
 # ## Check yourself
 #
-# Two questions. Put your number in place of `None` and run the cell again.
+# A request has a prompt of 100 tokens and gets 20 new ones, with a KV cache. How many forward passes does it take? How
+# many tokens run in the first of them? Put your numbers in place of `None` and run the cell again.
 
 # %% tags=["self-check"]
 predict("00.passes", value=None)
@@ -307,11 +316,17 @@ predict("00.first_pass", value=None)
 # %% [markdown] lang="en" tags=["in-production"]
 # ## In production
 #
+# vLLM and SGLang are open-source engines that serve many users at once. Transformers is Hugging Face's library of models.
+# This is what the things of this lesson are called there.
+#
 # | here | vLLM (main branch, 2026) | SGLang (0.5.23) | Transformers (5.24.0) |
 # |---|---|---|---|
 # | `LLM.generate` | `LLM.generate` | `Engine.generate` | `model.generate` |
 # | prefill, decode | one step can hold both | `ForwardMode.EXTEND`, `ForwardMode.DECODE` | prefill, then a decode loop |
 # | `cache="contiguous"` | none: pages only | none: pages only | `StaticCache` |
+#
+# `ForwardMode` is the kind of pass that SGLang is about to run. `StaticCache` is one piece of memory per request, its length
+# fixed beforehand.
 
 # %% [markdown] lang="en" tags=["limits"]
 # > **What this does not show**
@@ -352,11 +367,11 @@ predict("00.first_pass", value=None)
 #
 # | term | Chinese | what it is |
 # |---|---|---|
-# | token | 词元 | a piece of text with a number |
-# | logits | 未归一化分数 | one score for each token that could come next |
+# | token | token（词元） | a piece of text with a number |
+# | logits | logits（未归一化分数） | one score for each token that could come next |
 # | prefill | 预填充 | the pass over the whole prompt |
 # | decode | 解码 | one pass per new token |
-# | KV cache | KV 缓存 | the kept keys and values of all tokens so far |
+# | KV cache | KV Cache（KV 缓存） | the kept keys and values of all tokens so far |
 #
 # **Open exercises.** *Easy:* make your loop print each piece as it comes. *Medium:* draw the next token at random, by
 # its probability, instead of taking the best. *Research:* when would you throw part of the cache away?

@@ -24,12 +24,15 @@ def show(value: Any, limit: int = 400) -> str:
 
 
 def fail(case: str, **lines: Any) -> None:
-    """Raise AssertionError with the case on the first line and one named value a line below."""
-    width = max(map(len, lines), default=0) + 1
-    rows = [
-        f"{name + ':':<{width}} {value if isinstance(value, str) else show(value)}" for name, value in lines.items()
-    ]
-    raise AssertionError("\n".join([case, *rows]))
+    """Raise AssertionError with the case on the first line and the named values below, the rows of an array in line."""
+    labels = {name: f"{name.replace('_', ' ')}:" for name in lines}
+    width = max(map(len, labels.values()), default=0)
+    rows = [case]
+    for name, value in lines.items():
+        text = value if isinstance(value, str) else show(value)
+        first, *more = [line for line in text.splitlines() if line.strip()] or [""]
+        rows += [f"{labels[name]:<{width}} {first}", *(f"{'':<{width}} {line}" for line in more)]
+    raise AssertionError("\n".join(rows))
 
 
 def expect(condition: bool, case: str, **lines: Any) -> None:

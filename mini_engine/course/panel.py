@@ -22,7 +22,8 @@ def panel(draw: Callable[..., str], *, width: float = 6.4, height: float = 3.2, 
         dtype=["fp16", "int8"]      a drop-down for words
         causal=True                 a box to tick
         anything=an ipywidget       as it is
-    ValueError for a control that cannot be read. In viewers without a kernel the panel is a still picture.
+    ValueError for a control that cannot be read. In viewers without a kernel the panel is a still picture; so is it in the
+    page that `jupyter nbconvert` makes of a stored notebook. (With --execute that page asks the network for the widget.)
     """
     from mini_engine.course.panel_widget import Panel
 

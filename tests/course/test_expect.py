@@ -90,6 +90,22 @@ def test_close_names_shape_dtype_and_place() -> None:
         expect_close(wrong, want, "case", atol=1.0)
 
 
+def test_rows_of_an_array_stand_in_line_under_plain_labels() -> None:
+    want = np.arange(8.0).reshape(2, 2, 2)
+    with pytest.raises(AssertionError) as caught:
+        expect_close(want + 10, want, "case")
+    case, *rows = str(caught.value).splitlines()
+    assert case == "case"
+    assert all(row.strip() for row in rows), "no empty lines between the blocks of an array"
+    labels = [row[:18].rstrip() for row in rows]
+    assert [label for label in labels if label] == ["expected:", "got:", "first difference:"]
+    assert all(row[17] == " " and row[18] != " " for row, label in zip(rows, labels) if label)
+    numbers = [row for row in rows if "]" in row and "difference" not in row]
+    assert len(numbers) == 8
+    columns = {row.rindex("[") for row in numbers}
+    assert len(columns) == 1, "the rows of an array start in one column"
+
+
 def test_close_of_nothing_and_of_what_is_not_finite() -> None:
     expect_close(np.zeros(0), np.zeros(0), "case")
     odd = np.array([np.nan, np.inf, -np.inf, 1.0])

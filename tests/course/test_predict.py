@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from mini_engine.course.exercise import Prediction
+from mini_engine.course.exercises import all_of
 from mini_engine.course.predict import predict
 
 KV = Prediction(
@@ -52,7 +53,10 @@ def test_asks_first_and_gives_nothing_away(said: Callable[..., str]) -> None:
     text = said("99.kv")
     assert KV.question in text
     assert not re.search(r"2\.5|327", text)
-    assert 'predict("99.kv", ..., unit="GiB")' in text
+    assert "in place of None" in text
+    assert "in GiB or with another unit of bytes" in text
+    assert "predict(" not in text, "the cell's own call stands above; another form would contradict it"
+    assert said("99.kv", ...) == text
 
 
 @pytest.mark.parametrize(
@@ -108,7 +112,7 @@ def test_a_count_must_be_exact(said: Callable[..., str]) -> None:
 @pytest.mark.parametrize(("value", "unit"), [(3, "GiB"), ("3 ms", ""), (3, 7)])
 def test_unit_that_does_not_fit(value: Any, unit: Any, said: Callable[..., str]) -> None:
     assert "does not fit" in said("99.count", value, unit=unit)
-    assert "from B to TiB" in said("99.kv", 3, unit="tokens")
+    assert "a unit of bytes: B, kB, MB" in said("99.kv", 3, unit="tokens")
 
 
 class Hostile:
@@ -136,6 +140,73 @@ def test_never_raises(name: str, said: Callable[..., str]) -> None:
     text = said("99.kv", ODD[name])
     assert "is right" not in text
     assert said("99.kv", ODD[name], unit=ODD[name]).startswith("[predict]")
+
+
+CACHE = Prediction("99.cache", "Bytes a token?", 23_040, "B", [(11_520, "K and V are both kept."), (1, "No.")], rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("value", "unit"),
+    [(23.04, "kB"), (0.02304, "MB"), (22.5, "KiB"), (22.5 * 1.024, "kB"), (np.float64(23.04), "kB"), (np.float32(23.04), "kB"),
+     ("23.04 KB", ""), ("23.04KB", ""), (23.04, "KB"), ("23,040 bytes", ""), ("2.304e4", ""), (np.array([23.04]), "kB")],
+)  # fmt: skip
+def test_decimals_count_as_they_are_typed(
+    value: Any, unit: str, said: Callable[..., str], defined: Callable[..., None]
+) -> None:
+    """23.04 has no exact binary form; an exact answer accepts it all the same, and only it."""
+    defined(CACHE)
+    assert "is right" in said("99.cache", value, unit=unit)
+    assert "is not it" in said("99.cache", 23.0401, unit="kB")
+    assert "both are kept" not in (text := said("99.cache", 11.52, unit="kB"))
+    assert "K and V are both kept." in text
+
+
+PASSES = Prediction(
+    "99.passes", "How many passes?", 20, "passes", [(120, "Those are tokens."), (100, "The prompt.")], rtol=0
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (19, "one too few. Look at the first step and at the last."),
+        (21, "one too many. Look at the first step and at the last."),
+        (18, "It is too small. Write down a small case step by step."),
+        (20.5, "It is a little too large. Write down"),
+        (101, "It is too large. Write down"),
+        (60, "It is 3 times too large. Which factor is that?"),
+        (5, "It is 4 times too small. Which factor is that?"),
+    ],
+)
+def test_counts_are_off_by_a_sum_unless_the_factor_is_whole(
+    value: Any, words: str, said: Callable[..., str], defined: Callable[..., None]
+) -> None:
+    defined(PASSES)
+    assert words in said("99.passes", value)
+
+
+def test_a_size_close_by_is_not_off_by_a_factor(said: Callable[..., str]) -> None:
+    assert "It is a little too large. Check each number that goes in." in said("99.kv", 2.6)
+    assert "1.5 times too large. Which factor is that?" in said("99.kv", 3.75)
+
+
+def test_one_is_singular(said: Callable[..., str], defined: Callable[..., None]) -> None:
+    forwards = Prediction("99.forwards", "?", 15, "token-forwards", rtol=0)
+    queries = Prediction("99.queries", "?", 1, "queries", rtol=0)
+    defined(PASSES, CACHE, forwards, queries)
+    assert "1 pass is not it" in said("99.passes", 1)
+    assert "1 token-forward is not it" in said("99.forwards", "1 token-forward")
+    assert "1 query is right" in said("99.queries", 1)
+    assert "2 passes is not it" in said("99.passes", "2 passes")
+    assert "1 B is not it" in said("99.cache", 1)
+
+
+@pytest.mark.parametrize("question", all_of(Prediction), ids=lambda question: question.id)
+def test_no_number_of_the_course_is_one_times_too_large(question: Prediction, said: Callable[..., str]) -> None:
+    for guess in {question.answer + step for step in (-1, 1, -2, 2)} | {
+        int(question.answer * r) for r in (0.7, 0.99, 1.3, 5.05)
+    }:
+        assert not re.search(r"It is [01](\.0\d*)? times|\b1 \w+s is", said(question.id, guess))
 
 
 def test_unknown_id(said: Callable[..., str]) -> None:

@@ -36,11 +36,18 @@ def test_passes_counts_what_it_draws(prompt, output):
         lambda figure, **v: figures.append(figure) or p00_start_here.passes(figure, **v), prompt=prompt, output=output
     )
     without, cached = count_passes(prompt, output, False), count_passes(prompt, output, True)
-    assert f"{without} token-forwards without a cache, {cached} with one" in shown.text
+    unit = "token-forward" if without == 1 else "token-forwards"
+    assert f": {without} {unit} without a cache, {cached} with one" in shown.text
+    assert ("nothing to save" in shown.text) == (output == 1)
     for axes, ran in zip(figures[0].axes, (without, cached)):
         dark = [p for p in axes.patches if p.get_facecolor()[:3] == pytest.approx((0, 0.447, 0.698), abs=0.01)]
         assert len(dark) == ran
         assert len(axes.patches) == without
+        assert axes.get_title(loc="left").endswith(f": {ran} {unit}")
+        for ticks, last in ((axes.get_xticks(), prompt + output - 1), (axes.get_yticks(), output)):
+            assert ticks[0] == 1, "passes and tokens are numbered from 1, as in the text"
+            assert ticks[-1] == last, "no numbers beyond the last token and the last pass"
+            assert len(ticks) <= 7
 
 
 @pytest.mark.parametrize(("prompt", "output"), [(1, 1), (1000, 1000), (4000, 10)])

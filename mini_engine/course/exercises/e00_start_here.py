@@ -31,7 +31,7 @@ class CountingModel:
         expect(
             len(self.seen) <= 100, "the model has been called 100 times, far more often than max_tokens: does it stop?"
         )
-        return sum((place + 1) * token for place, token in enumerate(tokens)) % 97
+        return sum((place + 2) * token for place, token in enumerate(tokens)) % 97
 
 
 def _expected(prompt: list[int], max_tokens: int) -> list[int]:
@@ -42,26 +42,34 @@ def _expected(prompt: list[int], max_tokens: int) -> list[int]:
     return [head, *_expected([*prompt, head], max_tokens - 1)]
 
 
-def _same_tokens(candidate: Callable[..., list[int]]) -> None:
-    for prompt in ([5], [3, 1], [2, 7, 1, 8]):
-        for max_tokens in (1, 2, 5):
-            got = candidate(CountingModel(), list(prompt), max_tokens)
-            expect_equal(got, _expected(prompt, max_tokens), f"prompt {prompt}, max_tokens {max_tokens}")
+# From the most particular to the most general, so that the first one to fail names the fault.
 
 
 def _sees_everything(candidate: Callable[..., list[int]]) -> None:
-    model = CountingModel()
-    candidate(model, [3, 1], 2)
-    first = _expected([3, 1], 1)
-    expect_equal(model.seen, [[3, 1], [3, 1, *first]], "prompt [3, 1], max_tokens 2: what the model was given")
+    for prompt in ([5], [3, 1]):
+        model = CountingModel()
+        candidate(model, list(prompt), 3)
+        for call, seen in enumerate(model.seen):
+            want = [*prompt, *_expected(prompt, call)]
+            expect_equal(seen, want, f"prompt {prompt}: what the model was given in call {call + 1}")
 
 
 def _max_tokens_is_a_limit(candidate: Callable[..., list[int]]) -> None:
-    for max_tokens in (0, 1, 3):
-        model = CountingModel()
-        got = candidate(model, [4, 2], max_tokens)
-        expect_equal(got, _expected([4, 2], max_tokens), f"prompt [4, 2], max_tokens {max_tokens}")
-        expect_equal(len(model.seen), max_tokens, f"prompt [4, 2], max_tokens {max_tokens}: calls of the model")
+    for prompt in ([5], [4, 2]):
+        for max_tokens in (0, 1, 3):
+            model = CountingModel()
+            candidate(model, list(prompt), max_tokens)
+            case = f"prompt {prompt}, max_tokens {max_tokens}, no stop token: how often the model was called"
+            expect_equal(len(model.seen), max_tokens, case)
+
+
+def _new_tokens(candidate: Callable[..., list[int]]) -> None:
+    for prompt in ([5], [3, 1], [2, 7, 1, 8]):
+        for max_tokens in (0, 1, 2, 5):
+            model = CountingModel()
+            got = candidate(model, list(prompt), max_tokens)
+            want = _expected(prompt, max_tokens)
+            expect_equal(got, want, f"prompt {prompt}, max_tokens {max_tokens}; the model said {want}")
 
 
 def _stops(candidate: Callable[..., list[int]]) -> None:
@@ -69,6 +77,10 @@ def _stops(candidate: Callable[..., list[int]]) -> None:
     for place in (0, 2):
         got = candidate(CountingModel(), [3, 1], 4, stop_token=tokens[place])
         expect_equal(got, tokens[: place + 1], f"prompt [3, 1], max_tokens 4, stop_token {tokens[place]}")
+    got = candidate(CountingModel(), [0], 3, stop_token=0)
+    expect_equal(got, [0], "prompt [0], max_tokens 3, stop_token 0: a token like any other")
+    got = candidate(CountingModel(), [3, 1], 4, stop_token=1)
+    expect_equal(got, tokens, "prompt [3, 1], max_tokens 4, stop_token 1: it is in the prompt, the model never says it")
 
 
 # Another right answer: recursion-free, with the output kept apart from the prompt.
@@ -127,6 +139,32 @@ def _never_stops(next_token: NextToken, prompt: list[int], max_tokens: int, stop
     return generate(next_token, prompt, max_tokens)
 
 
+def _stop_token_if_true(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    return generate(next_token, prompt, max_tokens, stop_token or None)
+
+
+def _stops_at_the_prompts_stop_token(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    tokens = list(prompt)
+    for _ in range(max_tokens):
+        tokens.append(next_token(list(tokens)))
+        if stop_token in tokens:
+            break
+    return tokens[len(prompt) :]
+
+
+def _forgets_to_append(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    output: list[int] = []
+    while len(output) < max_tokens and (not output or output[-1] != stop_token):
+        output.append(next_token(list(prompt)))
+    return output
+
+
 def _grows_the_prompt(
     next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
 ) -> list[int]:
@@ -143,9 +181,9 @@ GENERATE = Exercise(
     title="The loop",
     reference=generate,
     properties=[
-        Property("returns the new tokens, in order", _same_tokens),
         Property("the model sees the whole sequence each time", _sees_everything),
         Property("max_tokens is a limit, and 0 is allowed", _max_tokens_is_a_limit),
+        Property("returns the new tokens, in order", _new_tokens),
         Property("the stop token ends the output and is part of it", _stops),
     ],
     mutants=[
@@ -160,6 +198,12 @@ GENERATE = Exercise(
             _last_token_only,
             "the model sees the whole sequence each time",
             "Without a cache the model remembers nothing between two calls.",
+        ),
+        Mutant(
+            "forgets to append",
+            _forgets_to_append,
+            "the model sees the whole sequence each time",
+            "The new token has to go back in, or the model answers the same question again.",
         ),
         Mutant(
             "counts the prompt against max_tokens",
@@ -186,6 +230,18 @@ GENERATE = Exercise(
             "Without the test the loop goes on to max_tokens and pays for every token.",
         ),
         Mutant(
+            "ignores stop token 0",
+            _stop_token_if_true,
+            "the stop token ends the output and is part of it",
+            "`if stop_token and ...` takes 0 for no stop token; ask `is not None`, or just compare.",
+        ),
+        Mutant(
+            "stops at a stop token of the prompt",
+            _stops_at_the_prompts_stop_token,
+            "the stop token ends the output and is part of it",
+            "A stop token in the prompt was said by somebody else, such as the end of an earlier turn of a chat.",
+        ),
+        Mutant(
             "grows the caller's prompt",
             _grows_the_prompt,
             INPUTS_UNCHANGED,
@@ -201,6 +257,7 @@ TOKENS_RUN = Prediction(
     sum(range(4, 4 + 3)),
     "token-forwards",
     mistakes=[
+        (3, "Those are the passes. Each pass runs every token of the sequence so far."),
         (4 + 3 - 1, "That is the count when every token runs once. Here each pass starts again from the first token."),
         (4 + 3, "That counts every token once. Here each pass starts again from the first token."),
         (4 * 3, "Three passes, yes, but the sequence grows: the second pass has 5 tokens, the third has 6."),
@@ -217,9 +274,12 @@ PASSES = Prediction(
     20,
     "passes",
     mistakes=[
+        (19, "Those are the decode passes. The prefill pass comes before them, and gives a new token too."),
         (21, "The prefill pass gives the first new token already, so 1 + 19 passes are enough."),
         (119, "That counts token-forwards. The 100 prompt tokens share one pass."),
         (120, "That counts tokens. The 100 prompt tokens share one pass."),
+        (100, "That is the prompt. Its tokens share one pass. Passes are counted by the new tokens."),
+        (101, "The 100 prompt tokens share one pass."),
         (1, "The prompt needs one pass, but every further token needs the one before it."),
     ],
     because="1 prefill pass gives the first token, 19 decode passes give the others.",
@@ -232,6 +292,7 @@ FIRST_PASS = Prediction(
     100,
     "tokens",
     mistakes=[
+        (20, "Those are the new tokens. They do not exist yet when the first pass runs."),
         (1, "That is a decode pass. The first pass fills the cache with the whole prompt."),
         (120, "The 20 new tokens do not exist yet."),
         (101, "The first new token comes out of this pass. It runs in the next one."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mini_engine.course.figures import BLUE, SKY
+from mini_engine.course.figures import BLUE, ORANGE
 from mini_engine.course.panels.drawing import DEEP, PALE, PAPER, WARM, arrow, box, label, sheet
 
 if TYPE_CHECKING:
@@ -67,31 +67,50 @@ def course_map() -> tuple[str, str]:
     return sheet(730, 214, *shapes), words + ". Lessons 00 and 01 are here, the others are to come."
 
 
+def tokens_of_passes(prompt: int, output: int, cached: bool) -> list[range]:
+    """The places of the tokens that run, pass by pass: all that exist before the pass, or with a cache only the new ones."""
+    passes, kept = [], 0
+    for length in range(prompt, prompt + output):
+        passes.append(range(kept, length))
+        kept = length if cached else 0
+    return passes
+
+
+def count_both(prompt: int, output: int) -> tuple[int, int]:
+    """Token-forwards without a cache and with one, by going through every pass."""
+    without, cached = (sum(map(len, tokens_of_passes(prompt, output, cached))) for cached in (False, True))
+    return without, cached
+
+
 def passes(figure: Figure, prompt: int, output: int) -> str:
     """Which tokens run in each pass, without a cache and with one. Returns the counts in words."""
     figure.set_layout_engine("constrained")
     width = prompt + output - 1
-    counts = []
+    counts = count_both(prompt, output)
     for axes, cached in zip(figure.subplots(1, 2, sharey=True), (False, True)):
-        ran = 0
-        for i in range(output):
+        for i, ran in enumerate(tokens_of_passes(prompt, output, cached)):
             for token in range(prompt + i):
-                runs = not cached or (token >= prompt + i - 1 if i else True)
-                ran += runs
-                axes.add_patch(_square(token, i, BLUE if runs else "#D6E6F2"))
-        counts.append(ran)
-        axes.axvline(prompt - 0.5, color=SKY, linewidth=1, linestyle=":")
-        axes.set(xlim=(-0.6, max(width, 8) - 0.4), ylim=(max(output, 6) - 0.4, -0.6), aspect="equal")
-        axes.set_title(f"{'with a cache' if cached else 'without'}: {ran} token-forwards")
-        axes.set_xlabel("token")
+                axes.add_patch(_square(token + 1, i + 1, BLUE if token in ran else "#D6E6F2"))
+        if output > 1:
+            axes.axvline(prompt + 0.5, color=ORANGE, linewidth=1.5, linestyle=":")
+        axes.set(xlim=(0.4, max(width, 8) + 0.6), ylim=(max(output, 6) + 0.6, 0.4), aspect="equal")
+        axes.set(xticks=_some(width), yticks=_some(output))
+        axes.set_title(f"{'with a cache' if cached else 'without'}: {_forwards(counts[cached])}")
+        axes.set_xlabel("token (dotted: end of the prompt)" if output > 1 else "token")
         axes.grid(visible=False)
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.yaxis.get_major_locator().set_params(integer=True)
     figure.axes[0].set_ylabel("pass")
-    return (
-        f"prompt {prompt}, output {output}: {counts[0]} token-forwards without a cache, {counts[1]} with one "
-        f"({counts[0] / counts[1]:.1f} times fewer)"
-    )
+    saved = f"{counts[0] / counts[1]:.1f} times fewer" if output > 1 else "nothing to save: there is one pass"
+    return f"prompt {prompt}, output {output}: {_forwards(counts[0])} without a cache, {counts[1]} with one ({saved})"
+
+
+def _forwards(count: int) -> str:
+    return f"{count:,} token-forward{'' if count == 1 else 's'}"
+
+
+def _some(last: int) -> list[int]:
+    """Numbers for an axis that counts from 1 to `last`: all of a few, some of many, both ends among them."""
+    step = -(-last // 6)
+    return [*range(1, last - step // 2, step), last]
 
 
 def _square(x: int, y: int, colour: str):
