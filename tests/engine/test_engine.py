@@ -326,6 +326,29 @@ def test_a_backend_that_raises_leaves_the_engine_usable_and_the_pool_exact():
     assert is_cold(engine, outputs["b"], SamplingParams(n=2, seed=1, max_tokens=6))
 
 
+def test_the_tables_of_a_failed_step_leave_no_trace():
+    """The failed chunk was longer than the one that comes instead: the table's tail is null again."""
+    backend = Failing(64)
+    engine = make_engine(64, backend=backend, max_num_batched_tokens=16)
+    engine.add_request("long", tokens(1, 60), greedy(20))
+    steps(engine, 4)
+    engine.add_request("a", tokens(1, 3) * 8, greedy(4))
+    steps(engine)
+    backend.fails = True
+    with pytest.raises(OSError, match="no device"):
+        engine.step()  # a would have come to its end, 24 tokens
+    backend.fails = False
+    for _ in range(10):
+        engine.fork("a")
+    batches = []
+    backend.execute = lambda batch: batches.append(batch) or AuditBackend.execute(backend, batch)
+    steps(engine)
+    assert batches[0].context_lens.tolist()[:2] == [62, 20]
+    for length, table in zip(batches[0].context_lens, batches[0].block_tables):
+        assert not table[-(-length // 4) :].any()
+    run(engine)
+
+
 def test_logits_that_are_no_numbers_are_an_error_and_no_token():
     class Broken(AuditBackend):
         broken = True
