@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   course:
-#     translated: false
-# ---
-
 # %% [markdown] lang="en" tags=["goals"]
 # # 00 · Start here
 #
@@ -16,6 +10,19 @@
 # - say what happens between a prompt and its answer, and name its two phases;
 # - write the loop that every language model runs;
 # - name the trade behind the KV cache, and read its price from a table.
+
+# %% [markdown] lang="zh" en="17700ad3"
+# # 00 · 从这里开始
+#
+# **语言模型一次只写一个 token。这门课讲的就是怎样让它写得快。**
+#
+# 30 到 40 分钟 · 只需 CPU · 不用预先读任何材料
+#
+# 学完这一课，你能够
+#
+# - 说清楚从提示词到回答之间发生了什么，并说出其中的两个阶段；
+# - 写出每个语言模型都在跑的那个循环；
+# - 说出 KV Cache 拿什么换什么，并从一张表里读出它的代价。
 
 # %%
 import time
@@ -39,6 +46,15 @@ from mini_engine.models import available_models, load_model
 #
 # (If SmolLM2 is installed, a real model of 135 million parameters answers. If not, a small model that comes with the
 # course takes over. It has read six novels by Jane Austen and *Moby Dick*, so do not ask it about France.)
+
+# %% [markdown] lang="zh" en="899b6ce2"
+# ## 先问它一句
+#
+# 运行下一个单元格，看着文字出现。它不是一下子全出来的：先要等一小会儿，然后从左到右，一段一段地冒出来。
+#
+# 为什么是一段一段的？为什么要先等？整门课就是在回答这两个问题。
+#
+# （如果装了 SmolLM2，回答你的是一个 1.35 亿参数的真实模型。没装的话，就由课程自带的小模型来回答。它只读过简·奥斯汀的六部小说和《白鲸》，所以别问它法国的事。）
 
 # %% tags=["nbval-ignore-output"]
 question = "What is the capital of France, and what is it known for?"
@@ -65,6 +81,15 @@ for output in llm.stream(prompt, SamplingParams(temperature=0, max_tokens=64)):
 #
 # From here on we use the small model, because it runs anywhere and its numbers are the same on every machine.
 
+# %% [markdown] lang="zh" en="416144a7"
+# ## 模型读的是 token
+#
+# 模型看不到字母。**分词器**（tokenizer）把文本切成小段，每一段叫一个 token，并给每一段一个编号，也就是 id。常见的片段各有自己的 token，其余的都由几个 token 拼成。
+#
+# 单词前面的空格算在这个单词的 token 里。所以在句子中间，`' Emma'` 是一个 token；放在句首的 `'Emma'` 没那么常见，要用两个。
+#
+# 从这里开始我们都用小模型：它在哪儿都能跑，而且在每台机器上算出的数都一样。
+
 # %%
 tiny = load_model("tiny-gqa", backend="numpy")
 print("id    token")
@@ -78,6 +103,13 @@ for i in tiny.tokenizer.encode("Emma was extraordinarily happy, dear Emma!"):
 # next? These scores are called **logits**. Softmax turns them into probabilities.
 #
 # That is all it does. One call, one guess at one token.
+
+# %% [markdown] lang="zh" en="8992a1d6"
+# ## 模型给出的是分数
+#
+# 给模型一串 token，它会给自己认识的每一个 token 打分：把它接在后面有多合适？这些分数叫做 **logits**，经过 softmax 就变成概率。
+#
+# 模型做的事仅此而已：调用一次，猜一个 token。
 
 # %%
 scale = tiny.spec.head_dim**-0.5
@@ -117,6 +149,22 @@ for i in np.argsort(-logits)[:5]:
 #
 # For example, a model that always adds one, prompt `[7]`, three tokens: `[8, 9, 10]`.
 
+# %% [markdown] lang="zh" en="227a873f"
+# ## 练习 0.1 - 循环
+#
+# 难度 1/5 · 重要性 5/5 · 10 分钟
+#
+# 猜一次只有一个 token，一个回答却有许多 token。那就猜一个，接到后面，再接着猜。
+#
+# 请写出 `generate(next_token, prompt, max_tokens, stop_token)`。
+#
+# - `next_token(tokens)` 接收到目前为止的**整个**序列（一个 id 列表），返回一个 id。
+# - 只返回新的 token，最多 `max_tokens` 个。允许是零个。
+# - 如果模型给出 `stop_token`，就停下来，并把这个 token 留在结果里。任何 id 都可以用作停止 token，0 也不例外。
+# - 不能改动调用者传进来的 `prompt`。
+#
+# 例如，一个总是加一的模型，提示词是 `[7]`，要三个 token，结果就是 `[8, 9, 10]`。
+
 
 # %% exercise="generate"
 def generate(next_token, prompt, max_tokens, stop_token=None):
@@ -154,9 +202,31 @@ generate = check("00.generate", generate)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="315a4a7b"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 你需要两样东西：给模型读的序列，以及到目前为止新 token 的个数。只要记住提示词有多长，一个列表就能同时提供这两样。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 1. 把提示词复制到一个新列表里。
+# 2. 重复 `max_tokens` 次：对这个列表调用 `next_token`，把结果追加进去；如果它是 `stop_token`，就停下来。
+# 3. 返回列表中提示词之后的部分。
+#
+# </details>
+# <details><summary>提示 3：“leaves its inputs unchanged”</summary>
+#
+# `tokens = prompt` 只是给同一个列表又起了个名字。`tokens = list(prompt)` 才会新建一个列表。
+#
+# </details>
+
 # %% [markdown] lang="en"
 # Now give the loop a real model. The loop is yours, or the reference while your exercise is open. The engine runs the
 # same model with a loop of its own. Both must say the same.
+
+# %% [markdown] lang="zh" en="b0ea566a"
+# 现在把循环接到真正的模型上。这个循环是你写的；如果练习还没完成，就用参考答案。引擎用它自己的循环跑同一个模型，两边的输出必须一样。
 
 # %%
 new = generate(lambda tokens: int(np.argmax(logits_of(tokens))), ids, max_tokens=24)
@@ -176,6 +246,13 @@ print(f"same tokens as the engine: {new == answer.token_ids}")
 # One token going once through the model is a **token-forward**. It is our unit of work. Take a prompt of 4 tokens and an
 # answer of 3. How many token-forwards is that? Put your guess in place of `None`.
 
+# %% [markdown] lang="zh" en="a9c7a16a"
+# ## 健忘的模型有多费力
+#
+# 看看你的循环在做什么。为了猜第 10 个 token，它要从头读一遍所有 token。为了猜第 11 个，又要从头全部再读一遍，还多读一个。两次调用之间，它什么都没记住。
+#
+# 一个 token 在模型里走一遍，叫做一次 **token 前向**（token-forward），这就是我们计算工作量的单位。假设提示词有 4 个 token，回答有 3 个，一共是多少次 token 前向？把你的猜测写在 `None` 的位置上。
+
 # %%
 predict("00.tokens_run", value=None)
 
@@ -184,6 +261,13 @@ predict("00.tokens_run", value=None)
 #
 # All but 6. The first pass needs its 4 tokens. Each later pass brings one token that the model has not seen. The rest
 # are repeats. And what they compute does not change, as lesson 01 shows.
+#
+# </details>
+
+# %% [markdown] lang="zh" en="c4487e17"
+# <details><summary><b>问题。</b>这些 token 前向里，哪些是浪费的？</summary>
+#
+# 除了 6 次，其余都是。第一轮前向必须跑 4 个 token。之后每一轮只有一个 token 是模型没见过的，剩下的全是重复。而且重复算出来的结果并不会变，第 01 课会说明这一点。
 #
 # </details>
 
@@ -199,6 +283,16 @@ predict("00.tokens_run", value=None)
 #   first piece.
 # - **Decode**: one new token goes through per pass, reads the cache and adds to it. These are the pieces.
 
+# %% [markdown] lang="zh" en="68f5a327"
+# ## 思路：把不变的留下来
+#
+# 在每一层里，一个 token 会给后面的 token 留下两个短向量：**键**（key）和**值**（value），也就是 K 和 V。后面的 token 只看它的这两样东西。所以 K 和 V 算一次，然后留着就行。存放它们的地方就是 **KV Cache**。
+#
+# 于是工作分成两个阶段。
+#
+# - **预填充 (prefill)**：整个提示词用一轮前向走完模型，把缓存填上。第一段文字出现之前，等的就是它。
+# - **解码 (decode)**：每一轮只有一个新 token 走过模型，它读缓存，再往缓存里添上自己的一份。一段一段冒出来的文字就是这么来的。
+
 # %% tags=["diagram", "claim-two-phases"]
 svg(*pictures.life_of_a_request())
 
@@ -208,11 +302,19 @@ svg(*pictures.life_of_a_request())
 # Each row is one pass through the model. A dark square is a token that runs. A light square is a token whose K and V
 # come from the cache. Left of the dotted line is the prompt, right of it what the model has written.
 
+# %% [markdown] lang="zh" en="3137c769"
+# ## 拖动滑块
+#
+# 每一行是模型的一轮前向。深色方块是这一轮要跑的 token，浅色方块是 K 和 V 直接取自缓存的 token。虚线左边是提示词，右边是模型写出来的内容。
+
 # %%
 panel(pictures.passes, prompt=(4, 1, 12), output=(6, 1, 12))
 
 # %% [markdown] lang="en"
 # The same for three sizes as a table, the last one too large to draw.
+
+# %% [markdown] lang="zh" en="c06c3cc8"
+# 再看三种规模，这次列成表格。最后一种太大，画不出来。
 
 # %%
 print("prompt  output  without cache  with cache")
@@ -228,6 +330,13 @@ for n, m in [(4, 3), (12, 12), (500, 200)]:
 #
 # The engine counts the token-forwards. The bytes follow from the model's sizes. A token that is kept holds one K and one
 # V, in each layer, for each K/V head. The numbers are float64 here, so each takes eight bytes.
+
+# %% [markdown] lang="zh" en="763eb31d"
+# ## 代价
+#
+# 天下没有免费的午餐。省下来的计算要用内存来换，而且要一直占到回答结束为止。下面就在小模型上看看这笔交换：同一段文字，一次不用缓存，一次用缓存。
+#
+# token 前向的次数由引擎来数，字节数则由模型的尺寸算出。每保留一个 token，就要在每一层、为每个 K/V 头存一个 K 和一个 V。这里的数是 float64，每个占八个字节。
 
 # %% tags=["claim-trade"]
 runs, longer = {}, SamplingParams(temperature=0, max_tokens=64, ignore_eos=True)
@@ -258,6 +367,13 @@ for cache, (_, _, seconds) in runs.items():
 #
 # Suppose we reserve the model's whole context for the request above:
 
+# %% [markdown] lang="zh" en="54306c88"
+# 故事接下来要讲的正是内存。谁也没法提前知道一个回答会有多长。如果引擎要为每个请求准备一整块内存，就只能按最长的情况预留，而其中大部分一直是空的。
+#
+# vLLM 是一个同时服务大量用户的引擎，它不这样做：它像操作系统那样，把内存分成大小相同的小页，用到时再分配。vLLM 的作者在 2023 年做过测量：在之前的设计里，缓存内存中真正存着 token 的只占 20.4% 到 38.2%；改用分页之后是 96.3%（[Kwon et al.](https://arxiv.org/abs/2309.06180)，图 2）。
+#
+# 假如给上面那个请求预留模型的整个上下文：
+
 # %% tags=["claim-reserved-room"]
 used, reserved = runs["contiguous"][1].num_forward_tokens, spec.max_position_embeddings
 print(f"reserved for {reserved:,} tokens, used for {used}: {used / reserved:.1%}")
@@ -271,10 +387,22 @@ print(f"reserved for {reserved:,} tokens, used for {used}: {used / reserved:.1%}
 #
 # </details>
 
+# %% [markdown] lang="zh" en="8db2be23"
+# <details><summary><b>记住这个画面。</b>带笔记本的读者</summary>
+#
+# 你在读一份很长的合同，要写一份摘要。没有笔记的话，每写一个字之前都得把合同重读一遍。有了笔记，合同只需要读一遍，每写一个字之前翻翻笔记就行。笔记就是缓存。它要占纸：每读一页，就多一页笔记。翻笔记也要花时间，笔记越长，翻得越久。
+#
+# </details>
+
 # %% [markdown] lang="en"
 # ## Where this leads
 #
 # Six steps carry the whole course. Each one is the answer to a problem that the step before leaves behind.
+
+# %% [markdown] lang="zh" en="383d1316"
+# ## 接下来去哪里
+#
+# 整门课只有六步。每一步都在解决上一步留下的问题。
 
 # %% tags=["diagram", "claim-course-map"]
 svg(*pictures.course_map())
@@ -291,11 +419,28 @@ svg(*pictures.course_map())
 #
 # Only lessons 00 and 01 are here now. The others are the plan.
 
+# %% [markdown] lang="zh" en="7e31dfee"
+# | 步骤 | 因为 | 所以 | 课 |
+# |---|---|---|---|
+# | 1 | 过去 token 的 K 和 V 永远不变 | 只算一次，然后留着 | 00, 01 |
+# | 2 | 每保留一个 token 都要占字节 | 在内存用完之前就算清楚要多少 | 02（待推出） |
+# | 3 | 每个新 token 都要把它们再读一遍 | 解码等的是内存，不是算力 | 03（待推出） |
+# | 4 | 起决定作用的是字节数 | 让每个 token 少占一些字节 | 04, 05（待推出） |
+# | 5 | 预留的内存一直空着 | 按页分配、共享，再用 kernel 来读 | 06 到 11（待推出） |
+# | 6 | 空闲的内存可以容纳更多请求 | 同时调度许多请求，直到搭出完整的引擎 | 12 到 15（待推出） |
+#
+# 目前只有第 00 课和第 01 课，其余的还在计划中。
+
 # %% [markdown] lang="en"
 # ## Is your machine ready?
 #
 # The doctor looks at versions, at the model files and at the notebook set-up. If something is missing, it names the
 # command that mends it. In a terminal, `mini-engine doctor` says more.
+
+# %% [markdown] lang="zh" en="199410aa"
+# ## 你的机器准备好了吗？
+#
+# doctor 会检查各个软件的版本、模型文件和笔记本环境。缺什么，它就告诉你该用哪条命令补上。在终端里运行 `mini-engine doctor`，能看到更详细的信息。
 
 # %% tags=["nbval-ignore-output"]
 from mini_engine.doctor import examine
@@ -308,6 +453,11 @@ for finding in examine():
 #
 # A request has a prompt of 100 tokens and gets 20 new ones, with a KV cache. How many forward passes does it take? How
 # many tokens run in the first of them? Put your numbers in place of `None` and run the cell again.
+
+# %% [markdown] lang="zh" en="44ba6295"
+# ## 自测
+#
+# 一个请求的提示词有 100 个 token，生成 20 个新 token，使用 KV Cache。一共需要几轮前向？第一轮要跑多少个 token？把你的数写在 `None` 的位置上，再运行一次这个单元格。
 
 # %% tags=["self-check"]
 predict("00.passes", value=None)
@@ -328,6 +478,19 @@ predict("00.first_pass", value=None)
 # `ForwardMode` is the kind of pass that SGLang is about to run. `StaticCache` is one piece of memory per request, its length
 # fixed beforehand.
 
+# %% [markdown] lang="zh" en="3d0a03b1"
+# ## 在生产系统中
+#
+# vLLM 和 SGLang 是开源引擎，能同时服务大量用户。Transformers 是 Hugging Face 的模型库。这一课里的东西，在它们那里是这样叫的。
+#
+# | 本课 | vLLM（main 分支，2026） | SGLang (0.5.23) | Transformers (5.24.0) |
+# |---|---|---|---|
+# | `LLM.generate` | `LLM.generate` | `Engine.generate` | `model.generate` |
+# | 预填充、解码 | 一步之内可以两者都有 | `ForwardMode.EXTEND`、`ForwardMode.DECODE` | 先预填充，再进入解码循环 |
+# | `cache="contiguous"` | 没有，只有分页 | 没有，只有分页 | `StaticCache` |
+#
+# `ForwardMode` 表示 SGLang 即将执行的是哪一种前向。`StaticCache` 为每个请求准备一整块内存，长度事先固定。
+
 # %% [markdown] lang="en" tags=["limits"]
 # > **What this does not show**
 # >
@@ -335,6 +498,14 @@ predict("00.first_pass", value=None)
 # > - One request at a time. Serving many at once changes what is fast and what is slow.
 # > - Fewer token-forwards is not the same as less time in equal measure. Lesson 01 measures both.
 # > - The vLLM figures come from one paper, one model and its own workloads.
+
+# %% [markdown] lang="zh" en="12c908e6"
+# > **这一课没有说明的事**
+# >
+# > - 上面的秒数来自 CPU 上一个非常小的模型。能搬到别的机器上的只有次数。
+# > - 这里一次只处理一个请求。同时服务许多请求时，什么快、什么慢都会变。
+# > - token 前向减少多少，时间并不会跟着减少同样多。两者第 01 课都会测量。
+# > - vLLM 的那几个数字出自一篇论文、一个模型和它自己的负载。
 
 # %% [markdown] lang="en" tags=["question"]
 # ## Questions that people ask
@@ -358,6 +529,25 @@ predict("00.first_pass", value=None)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="027c74da"
+# ## 常见问题
+#
+# <details><summary>为什么第一个 token 慢，后面的却很平稳？</summary>
+#
+# 第一个 token 要等预填充，它要跑完整个提示词。后面每个 token 只等一轮前向，这一轮只跑一个 token。提示词长十倍，预填充的工作量大约也是十倍，后面的节奏变化却小得多。
+#
+# </details>
+# <details><summary>KV Cache 会改变回答吗？</summary>
+#
+# 不会。它存下来的数，重算一遍得到的也是一样的。两者一致到最后几位数字，但不保证到最后一个比特。第 01 课会说明原因。
+#
+# </details>
+# <details><summary>为什么不一次猜好几个 token？</summary>
+#
+# 每个 token 都取决于前一个，所以模型得先知道前一个是什么。确实有办法先往前猜，再用一轮前向验证猜得对不对。但每个 token 还是都要验证。
+#
+# </details>
+
 # %% [markdown] lang="en" tags=["zh"]
 # ## In three lines
 #
@@ -377,3 +567,22 @@ predict("00.first_pass", value=None)
 # its probability, instead of taking the best. *Research:* when would you throw part of the cache away?
 #
 # **Next:** [01 · A KV cache in NumPy](lessons/01_numpy_kv_cache.ipynb). You build the cache, and the engine runs on it.
+
+# %% [markdown] lang="zh" en="76a2d8f1"
+# ## 三句话总结
+#
+# - 模型把一串 token 变成下一个 token 的分数。外面套一个循环，就能写出文字。
+# - 每写一个 token 都把整个序列重跑一遍是浪费。留下 K 和 V 就能省掉这部分，代价是内存。
+# - 预填充把提示词跑一遍。解码每轮跑一个 token。
+#
+# | 术语 | 英文 | 含义 |
+# |---|---|---|
+# | token（词元） | token | 一小段文本，带一个编号 |
+# | logits（未归一化分数） | logits | 每个可能接在后面的 token 都有一个分数 |
+# | 预填充 | prefill | 跑完整个提示词的那一轮前向 |
+# | 解码 | decode | 每个新 token 一轮前向 |
+# | KV Cache（KV 缓存） | KV cache | 到目前为止所有 token 留下的键和值 |
+#
+# **开放练习。** *简单*：让你的循环每得到一段就立刻打印出来。*中等*：不再总取最好的那个，而是按概率随机抽取下一个 token。*研究*：什么时候你会丢掉一部分缓存？
+#
+# **下一课：** [01 · 用 NumPy 写 KV Cache](lessons/01_numpy_kv_cache.ipynb)。缓存由你来写，引擎就在它上面运行。
