@@ -89,7 +89,8 @@ def _how_far(guess: Fraction, right: Fraction, *, counted: bool) -> str:
     ratio = max(guess, right) / min(guess, right)
     if ratio >= 10**6:
         return f"It is far too {'small' if small else 'large'}."
-    if ratio.denominator == 1 or (not counted and ratio >= Fraction(11, 10)):
+    whole = ratio.denominator == 1 and min(guess, right) > 1  # every count is a multiple of 1
+    if whole if counted else ratio >= Fraction(11, 10):
         return f"It is {_show(ratio)} times too {'small' if small else 'large'}. Which factor is that?"
     near = "a little " if ratio < Fraction(11, 10) else ""
     method = "Write down a small case step by step." if counted else "Check each number that goes in."

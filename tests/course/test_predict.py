@@ -176,6 +176,7 @@ PASSES = Prediction(
         (101, "It is too large. Write down"),
         (60, "It is 3 times too large. Which factor is that?"),
         (5, "It is 4 times too small. Which factor is that?"),
+        (1, "It is too small. Write down"),
     ],
 )
 def test_counts_are_off_by_a_sum_unless_the_factor_is_whole(
