@@ -18,6 +18,7 @@ from mini_engine.backends.batch import BatchBuilder
 from mini_engine.cache import KVCacheManager
 from mini_engine.config import EngineConfig
 from mini_engine.film import Film
+from mini_engine.interrupts import interrupts_held
 from mini_engine.invariants import check_all
 from mini_engine.output_processor import Branch, OutputProcessor, RequestState
 from mini_engine.outputs import RequestOutput
@@ -67,6 +68,7 @@ class LLMEngine:
 
     # -- requests ------------------------------------------------------------------------------------------------------
 
+    @interrupts_held()
     def add_request(
         self,
         request_id: str,
@@ -117,6 +119,7 @@ class LLMEngine:
         """The prompt as plain integers. ValueError for a request that could never run, with the limit and the remedy."""
         return checked_prompt(prompt_token_ids, sampling_params, self.config, self.backend.vocab_size)
 
+    @interrupts_held()
     def abort(self, request_id: str, index: int | None = None) -> bool:
         """End a request, or one branch of it, and free its blocks at once; the next step() returns its output.
 
@@ -143,6 +146,7 @@ class LLMEngine:
             self._record("abort", request_id=request_id, index=index)
         return ended
 
+    @interrupts_held()
     def fork(self, request_id: str, index: int = 0, *, last_token_id: int | None = None) -> int:
         """Start a new branch from a branch's tokens so far; returns its index. Every block is shared until written to.
 
@@ -182,20 +186,26 @@ class LLMEngine:
         When the backend raises, so does step(): the plan is rolled back and the next step works.
         """
         if self.scheduler.requests:
-            plan = self.scheduler.schedule()
-            scheduled = self.clock()
+            plan = None
             try:
+                with interrupts_held():
+                    plan = self.scheduler.schedule()
+                scheduled = self.clock()
                 tokens = self._execute(plan)
+                with interrupts_held():
+                    self._commit(plan, tokens, scheduled)
             except BaseException as error:
                 self._roll_back(plan, error)
                 raise
-            changed = self.scheduler.commit(plan, tokens)
-            for request in changed:
-                if request.finish_reason is not None:
-                    self._batches.forget(request.key)
-            self._outputs.commit(plan, changed, scheduled, self.clock())
-            self._record("step", plan=plan)
         return self._outputs.take_unseen()
+
+    def _commit(self, plan: StepPlan, tokens: dict[tuple[str, int], SampledToken], scheduled: float) -> None:
+        changed = self.scheduler.commit(plan, tokens)
+        for request in changed:
+            if request.finish_reason is not None:
+                self._batches.forget(request.key)
+        self._outputs.commit(plan, changed, scheduled, self.clock())
+        self._record("step", plan=plan)
 
     def _execute(self, plan: StepPlan) -> dict[tuple[str, int], SampledToken]:
         """Run a plan on the backend and sample; a token for every sequence whose known tokens are now all computed."""
@@ -215,8 +225,12 @@ class LLMEngine:
                 sampled.append(request)
         return self._outputs.sample(result, sampled)
 
-    def _roll_back(self, plan: StepPlan, error: BaseException) -> None:
-        planned = [self.scheduler.requests[chunk.request_id, chunk.index] for chunk in plan.chunks]
+    @interrupts_held()
+    def _roll_back(self, plan: StepPlan | None, error: BaseException) -> None:
+        if not self.scheduler.has_plan:  # an interrupt that waited until the step was committed
+            return
+        chunks = () if plan is None else plan.chunks
+        planned = [self.scheduler.requests[chunk.request_id, chunk.index] for chunk in chunks]
         self.scheduler.rollback(plan)
         self._outputs.rewind(planned)
         self._batches.clear()

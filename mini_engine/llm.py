@@ -67,12 +67,15 @@ class LLM:
         if cache == "paged" and attention is not None:
             raise ValueError("attention: the paged cache brings its own; use cache='contiguous' with yours")
         if cache != "paged" and (num_blocks is not None or kv_cache_bytes is not None or options):
-            given = [*options, *(["num_blocks"] if num_blocks else []), *(["kv_cache_bytes"] if kv_cache_bytes else [])]
+            sizes = {"num_blocks": num_blocks, "kv_cache_bytes": kv_cache_bytes}
+            given = [*options, *(name for name, size in sizes.items() if size is not None)]
             raise ValueError(f"{', '.join(given)}: only cache='paged' has such options")
         if isinstance(model, str | os.PathLike):
             from mini_engine.models import load_model
 
             model = load_model(model, backend=cast(Any, backend), device=device, dtype=dtype)
+        elif not all(hasattr(model, part) for part in ("model", "tokenizer", "spec")):
+            raise ValueError(f"model={model!r}: must be a name, a path, or what load_model returned")
         elif device is not None or dtype is not None:
             raise ValueError("device and dtype are chosen when a model is loaded: give them to load_model")
         self.model, self.tokenizer, self.spec = model.model, model.tokenizer, model.spec
@@ -96,19 +99,22 @@ class LLM:
         if num_blocks is not None and kv_cache_bytes is not None:
             raise ValueError("num_blocks and kv_cache_bytes both say how large the cache is: give one of them")
         spec, block_size = self.spec, options.get("block_size", EngineConfig.block_size)
+        per_token = 2 * spec.num_hidden_layers * spec.num_key_value_heads * spec.head_dim * self.model.dtype.itemsize
+        per_block = per_token * count("block_size", block_size)
         if num_blocks is None:
-            per_token = (
-                2 * spec.num_hidden_layers * spec.num_key_value_heads * spec.head_dim * self.model.dtype.itemsize
-            )
-            kv_cache_bytes = count(
-                "kv_cache_bytes", KV_CACHE_BYTES[self.backend] if kv_cache_bytes is None else kv_cache_bytes
-            )
-            num_blocks = kv_cache_bytes // (per_token * block_size)
+            size = count("kv_cache_bytes", KV_CACHE_BYTES[self.backend] if kv_cache_bytes is None else kv_cache_bytes)
+            num_blocks = size // per_block
             if num_blocks < 1:
-                raise ValueError(
-                    f"kv_cache_bytes={kv_cache_bytes}: one block of {block_size} tokens takes {per_token * block_size}"
-                )
+                raise ValueError(f"kv_cache_bytes={size}: one block of {block_size} tokens takes {per_block}")
+        if (needed := count("num_blocks", num_blocks) * per_block) > (there := _memory_bytes()):
+            raise ValueError(
+                f"num_blocks={num_blocks}: {needed:,} bytes of K/V, and this machine has {there:,} bytes of memory; at most "
+                f"{there // per_block} blocks could fit"
+            )
         parts = {name: options.pop(name) for name in ("scheduler", "kv_manager", "record") if name in options}
+        for name, part in parts.items():
+            if not (isinstance(part, bool) if name == "record" else isinstance(part, type)):
+                raise ValueError(f"{name}={part!r}: must be {'True or False' if name == 'record' else 'a class'}")
         try:
             config = EngineConfig(num_blocks=num_blocks, **options)
         except TypeError as error:
@@ -208,7 +214,7 @@ class LLM:
                 raise ValueError(f"prompt {number}: {error}" if len(prompts) > 1 else str(error)) from None
 
         return [
-            (str(next(self._request_ids)), token_ids, params, prompt if isinstance(prompt, str) else None)
+            (f"llm-{next(self._request_ids)}", token_ids, params, prompt if isinstance(prompt, str) else None)
             for prompt, token_ids, params in zip(prompts, encoded, every)
         ]
 
@@ -239,9 +245,11 @@ class LLM:
         stats = self.last_stats = GenerationStats()
         if isinstance(engine, SequentialEngine):
             engine.stats = stats
-        waiting = {request_id: inboxes.setdefault(request_id, []) for request_id, *_ in requests}
+        waiting: dict[str, list[RequestOutput]] = {}
+        told: dict[str, int] = {}  # tokens of each request that were counted
         try:
             for request_id, token_ids, params, prompt in requests:
+                waiting[request_id] = inboxes[request_id] = []
                 engine.add_request(request_id, token_ids, params, prompt=prompt)
             while waiting:
                 # Another call may be under way (two streams, read in turns): its outputs wait in its inboxes.
@@ -250,6 +258,10 @@ class LLM:
                         inboxes[output.request_id].append(output)
                 for request_id, inbox in list(waiting.items()):
                     for output in inbox:
+                        num_tokens = sum(len(branch.token_ids) for branch in output.outputs)
+                        if not isinstance(engine, SequentialEngine):
+                            stats.num_output_tokens += num_tokens - told.get(request_id, 0)
+                            told[request_id] = num_tokens
                         if output.finished:
                             del waiting[request_id], inboxes[request_id]
                         yield output
@@ -269,9 +281,6 @@ class LLM:
         stats.add_step(
             perf_counter() - began, counters.num_prefill_tokens - before[0], counters.num_decode_tokens - before[1]
         )
-        stats.num_output_tokens += sum(
-            len(branch.token_ids) for out in outputs if out.finished for branch in out.outputs
-        )
         return outputs
 
 
@@ -282,3 +291,11 @@ def _prompt_list(prompts: Any) -> Sequence[Any]:
         raise ValueError(f"prompts are a text, a list of token ids, or a list of those, found {prompts!r}")
     one = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], Integral))
     return [prompts] if one else prompts
+
+
+def _memory_bytes() -> int:
+    """Physical memory of this machine; where the system does not tell, more than anybody has."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 62

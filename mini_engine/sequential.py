@@ -16,6 +16,8 @@ from mini_engine.generation import GenerationStats, check_request, generate_toke
 from mini_engine.outputs import CompletionOutput, RequestMetrics, RequestOutput
 from mini_engine.sampling import SamplingParams
 
+MAX_BRANCHES = 256
+
 
 class SequentialEngine:
     """Serves requests in the order they came; each step computes one token of the oldest. cache, attention: `make_attend`."""
@@ -57,7 +59,9 @@ class SequentialEngine:
         self._queue.append((output, self._run(output, params, self.stats)))
 
     def check_request(self, prompt_token_ids: Sequence[int], sampling_params: SamplingParams) -> None:
-        """ValueError for a request that the model cannot take."""
+        """ValueError for a request that the model cannot take, or one of more branches than anybody waits for."""
+        if sampling_params.n > MAX_BRANCHES:
+            raise ValueError(f"n={sampling_params.n}: at most {MAX_BRANCHES} branches, for they run one after another")
         check_request(prompt_token_ids, sampling_params, self.model.spec)
 
     def has_unfinished_requests(self) -> bool:

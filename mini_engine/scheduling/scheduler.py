@@ -183,7 +183,12 @@ class Scheduler(Queues):
         num_branches, request.num_pending_branches = request.num_pending_branches, 0
         return [self.fork(request, index) for index in range(1, num_branches + 1)]
 
-    def rollback(self, plan: StepPlan) -> None:
+    @property
+    def has_plan(self) -> bool:
+        """Whether a plan awaits its commit or rollback."""
+        return self._draft is not None
+
+    def rollback(self, plan: StepPlan | None = None) -> None:
         """Take back a plan whose execution failed: nothing counts as computed, and no block may hold a doubtful K/V.
 
         Who started in this step waits again. Who was preempted stays so, as its blocks may be overwritten. The others

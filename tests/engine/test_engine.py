@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 
 import numpy as np
 import pytest
@@ -467,3 +468,50 @@ def test_the_oracle_is_the_engine_alone_in_a_huge_pool_without_caching():
         engine = make_engine(1000, enable_prefix_caching=False, max_num_batched_tokens=10_000)
         engine.add_request("a", tokens(1, 11), params)
         assert is_cold(engine, run(engine)["a"], params)
+
+
+# -- interrupts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["schedule", "commit"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_scheduler_that_raises_once_leaves_the_engine_usable(method, late):
+    engine = make_engine(20)
+    engine.add_request("a", tokens(1, 6), greedy(5))
+    original, raised = getattr(engine.scheduler, method), []
+
+    def flaky(*arguments):
+        result = original(*arguments) if late else None
+        if not raised:
+            raised.append(method)
+            raise KeyboardInterrupt
+        return result if late else original(*arguments)
+
+    setattr(engine.scheduler, method, flaky)
+    with pytest.raises(KeyboardInterrupt):
+        engine.step()
+    engine.check_invariants()
+    outputs = run(engine)
+    assert outputs["a"].outputs[0].token_ids == cold(AuditBackend(64), tokens(1, 6), greedy(5))[0]
+    assert engine.stats().num_free_blocks == 20
+
+
+def test_ctrl_c_waits_until_the_books_are_closed():
+    """A signal in the middle of schedule, commit, add_request or abort is delivered when they are done."""
+    engine = make_engine(20)
+    for name in ("schedule", "commit"):
+        original = getattr(engine.scheduler, name)
+
+        def interrupted(*arguments, original=original, name=name):
+            signal.raise_signal(signal.SIGINT)
+            setattr(engine.scheduler, name, original)
+            return original(*arguments)
+
+        engine.add_request(name, tokens(1, 6), greedy(3))
+        setattr(engine.scheduler, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            engine.step()
+        engine.check_invariants()
+        assert len(run(engine)[name].outputs[0].token_ids) == 3
+    assert engine.stats().num_free_blocks == 20
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

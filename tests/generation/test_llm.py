@@ -298,3 +298,67 @@ def test_generating_on_numpy_never_imports_torch(cache):
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+# -- one engine, several callers ------------------------------------------------------------------------------------------
+
+
+def test_two_streams_in_turns_share_the_engine_and_count_their_own_tokens(llm):
+    alone = [tokens(llm.generate(prompt, GREEDY))[0] for prompt in ("abc", "to be")]
+    first, second = llm.stream("abc", GREEDY), llm.stream("to be", GREEDY)
+    seen = [[], []]
+    for _ in range(8):
+        seen[0].append(next(first))
+        seen[1].append(next(second))
+    assert [outputs[-1].outputs[0].token_ids for outputs in seen] == alone
+    assert llm.last_stats.num_output_tokens == 8
+    assert list(first) == list(second) == []
+    assert llm.engine.stats().num_free_blocks == llm.engine.config.num_blocks
+
+
+def test_a_closed_stream_gives_its_blocks_back(llm):
+    stream = llm.stream("abc", GREEDY)
+    next(stream), next(stream)
+    stream.close()
+    assert llm.last_stats.num_output_tokens == 2
+    assert llm.engine.stats().num_free_blocks == llm.engine.config.num_blocks
+    assert len(tokens(llm.generate("abc", GREEDY))[0]) == 8
+
+
+def test_requests_of_others_are_left_alone(llm):
+    """An own request added to the engine goes on while generate runs, and generate does not hand it out."""
+    llm.engine.add_request("0", [1, 2, 3], replace(GREEDY, max_tokens=30))
+    assert len(llm.generate(["a", "b"], GREEDY)) == 2
+    outputs = []
+    while llm.engine.has_unfinished_requests():
+        outputs += llm.engine.step()
+    assert outputs[-1].request_id == "0"
+    assert outputs[-1].outputs[0].finish_reason == "length"
+
+
+@pytest.mark.parametrize("cache", ["paged", "contiguous"])
+def test_more_branches_than_anybody_waits_for_are_refused(history, cache):
+    with pytest.raises(ValueError, match=r"n=1000000000.*256"):
+        LLM(history.loaded(), cache=cache).generate("a", SamplingParams(n=10**9))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_blocks": 10**12}, r"num_blocks=1000000000000: .* bytes of K/V, and this machine has .* at most"),
+        ({"num_blocks": 10, "kv_cache_bytes": 10**6}, "give one of them"),
+        ({"kv_cache_bytes": 10}, "kv_cache_bytes=10: one block of 16 tokens takes"),
+        ({"cache": "none", "num_blocks": 0}, "num_blocks: only cache='paged'"),
+        ({"scheduler": 5}, "scheduler=5: must be a class"),
+        ({"record": "x"}, "record='x': must be True or False"),
+        ({"pages": 3}, "pages"),
+    ],
+)
+def test_bad_engine_options_are_named(history, options, message):
+    with pytest.raises(ValueError, match=message):
+        LLM(history.loaded(), **options)
+
+
+def test_something_that_is_no_model_is_refused():
+    with pytest.raises(ValueError, match="model=5: must be a name, a path"):
+        LLM(5)
