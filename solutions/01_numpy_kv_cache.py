@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   course:
-#     translated: false
-# ---
-
 # %% [markdown] lang="en" tags=["goals"]
 # # 01 · A KV cache in NumPy
 #
@@ -16,6 +10,19 @@
 # - write causal attention without loops, and show that past K and V never change;
 # - write a KV cache and the loop that uses it, and run the real engine on both;
 # - count what a cache saves and what it costs: token-forwards, scores, bytes.
+
+# %% [markdown] lang="zh" en="9a606d00"
+# # 01 · 用 NumPy 写 KV Cache
+#
+# **K 和 V 只算一次，算完就留着：此后每个 token 只付一个 token 的计算量。**
+#
+# 60 到 90 分钟 · 只用 NumPy，不需要 GPU · 先学第 00 课
+#
+# 学完这一课，你能够
+#
+# - 不写循环实现因果注意力，并证明已有的 K 和 V 永远不变；
+# - 写出 KV Cache 和使用它的生成循环，并让真正的引擎跑在这两样东西上；
+# - 算清楚缓存省了什么、花了什么：token 前向次数、注意力分数、字节数。
 
 # %%
 import sys
@@ -40,6 +47,13 @@ model, tokenizer, spec = tiny.model, tiny.tokenizer, tiny.spec
 # `model.forward(tokens, positions, attend, rows)` is one pass. Each token comes with its position in the text, so the
 # two lists are equally long. In each layer the model calls your `attend(layer, q, k, v)`. Back come the logits of the rows
 # you ask for, or of all rows if you leave `rows` out.
+
+# %% [markdown] lang="zh" en="bb8ca527"
+# ## 痛点
+#
+# 还是第 00 课的那个循环，这次用小模型跑，再装上一块计数表。每一轮前向都要把整个序列重跑一遍。看最后一列：为了写 16 个 token，模型跑过的 token 数是它的十倍还多。
+#
+# `model.forward(tokens, positions, attend, rows)` 就是一轮前向。每个 token 都带着它在文本里的位置，所以前两个列表一样长。每一层里，模型都会调用你给的 `attend(layer, q, k, v)`。返回的是你指定的那些行的 logits；不写 `rows`，就返回所有行的 logits。
 
 # %%
 from mini_engine.attention import causal_attention as engines_attention
@@ -67,6 +81,9 @@ print(tokenizer.decode(tokens))
 # A **token-forward** is one token going once through the model. Now a longer job: a prompt of n = 1,000
 # tokens and m = 1,000 new ones. Guess before you compute. Put your numbers in place of `None`.
 
+# %% [markdown] lang="zh" en="b22b734f"
+# 一个 token 完整地过一遍模型，叫一次 **token 前向**（token-forward）。现在换一个更长的任务：提示词 n = 1,000 个 token，新生成 m = 1,000 个。先猜再算：把你的数写在 `None` 的位置上。
+
 # %%
 predict("01.without_cache", value=None)
 predict("01.with_cache", value=None)
@@ -83,6 +100,19 @@ predict("01.with_cache", value=None)
 # - Return an exact `int`, however large the numbers. A loop over the passes will do. A formula is shorter.
 #
 # Small case, n = 2 and m = 3: without a cache 2 + 3 + 4 = 9. With one 2 + 1 + 1 = 4.
+
+# %% [markdown] lang="zh" en="4c9a15b6"
+# ## 练习 1.1 - 数一数 token 前向
+#
+# 难度 2/5 · 重要性 4/5 · 10 分钟 · 大约 3 行
+#
+# 写出 `token_forwards(n, m, cached)`：提示词有 n 个 token，新生成 m 个，两者都至少为 1。
+#
+# - `cached=False`：每一轮都要跑到目前为止的整个序列，最新的那个 token 也算在内。
+# - `cached=True`：提示词只跑一次。之后每一轮只跑一个 token，也就是最新的那个。
+# - 无论数字多大，都要返回精确的 `int`。用循环逐轮累加也行，直接写公式更短。
+#
+# 小例子，n = 2，m = 3：没有缓存时是 2 + 3 + 4 = 9；有缓存时是 2 + 1 + 1 = 4。
 
 
 # %% exercise="token_forwards"
@@ -116,6 +146,23 @@ token_forwards = check("01.token_forwards", token_forwards)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="fd7adf1c"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 把 n = 2、m = 3 时的每一轮都写下来。第一轮有多长？最后一轮有多长？
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 没有缓存时，各轮的长度依次是 n、n + 1……一共 m 轮。总和就是 m 乘以 n，再加上 0 + 1 + ... + (m - 1)。有缓存时，数一数 m 个新 token 中有几个还会再送回模型。
+#
+# </details>
+# <details><summary>提示 3：“the result is an int”这一项不通过</summary>
+#
+# `/` 得到的是浮点数。float64 只能精确表示不超过 2 的 53 次方的整数。改用 `//`。
+#
+# </details>
+
 # %% tags=["claim-token-forwards", "claim-1999"]
 without, cached = token_forwards(1000, 1000, False), token_forwards(1000, 1000, True)
 print(f"without a cache {without:,}   with a cache {cached:,}   ratio {without / cached:.3f}")
@@ -146,12 +193,37 @@ print(f"with 2,000 in the place of {cached:,}, the ratio would be {without / 200
 #
 # The scale is one over the square root of D. "Causal" is the condition s ≤ t: a token never looks ahead.
 
+# %% [markdown] lang="zh" en="c45f437a"
+# 常有人说“2,000 次”、“大约 750 倍”。2,000 多数了一个：最后一个新 token 直接交给用户，后面再没有 token 了，谁也用不到它的 K 和 V，所以它根本不会跑。精确的次数是 n + m - 1。
+#
+# 所以，只要一个 token 过去算出的东西能留下来，就有 750 倍可省。可是留得住吗？要回答这个问题，得看 token 之间互相取用了什么。这种取用只发生在一个地方：注意力。
+#
+# ## 注意力读了什么
+#
+# 在每一层里，每个 token 都会产生三个向量：查询 **q**、键 **k** 和值 **v**。token t 拿自己的查询去和 token 0 到 t 的键逐一比较，softmax 把得到的分数变成权重，输出就是这些值的加权平均：
+#
+# $$o_t = \sum_{s \le t} w_{ts}\, v_s \qquad w_{t\cdot} = \mathrm{softmax}_{s \le t}\big(\mathrm{scale} \cdot q_t \cdot k_s\big)$$
+#
+# | 符号 | 含义 | tiny-gqa |
+# |---|---|---|
+# | T | 这一轮里的新 token 数 | 1 或更多 |
+# | S | 到目前为止的 token 数，含新 token | 最多 4,096 |
+# | H | 查询头数 | 8 |
+# | K | 键/值头数，每个由 H / K 个查询头共用 | 2 |
+# | D | 每个头的大小 | 32 |
+# | L | 层数 | 4 |
+#
+# scale 是 D 的平方根的倒数。所谓“因果”，就是 s ≤ t 这个条件：一个 token 绝不往后看。
+
 # %% tags=["diagram"]
 svg(*pictures.causal_triangle())
 
 # %% [markdown] lang="en"
 # Three plain loops say the same, one number at a time. Nobody would run them. But nobody can misread them either, so
 # they are our judge from here on.
+
+# %% [markdown] lang="zh" en="f0d2540d"
+# 三层朴素的循环说的是同一件事，一次只算一个数。没人会真的拿它去跑，但也没人会读错它。所以从这里开始，它就是我们的裁判。
 
 
 # %% tags=["claim-attention"]
@@ -186,6 +258,22 @@ def attention_with_loops(q, k, v, scale, offset=0):
 #
 # Why an offset? With a cache, the new rows are not at the start. Small case: one new row, T = 1, after two cached tokens.
 # S is 3, the offset is 2, and the row sees keys 0, 1 and 2.
+
+# %% [markdown] lang="zh" en="95b0e91c"
+# ## 练习 1.2 - 不用循环的因果注意力
+#
+# 难度 3/5 · 重要性 5/5 · 20 分钟 · 大约 8 行
+#
+# 用数组运算写出 `causal_attention(q, k, v, scale, offset)`。
+#
+# - 形状同上：`q[T, H, D]`、`k[S, K, D]`、`v[S, K, D]`，结果是 `[T, H, D]`。
+# - 第 t 行位于位置 offset + t。它能看到键 0 到 offset + t，更后面的一个也看不到。
+# - offset 用传进来的那个值。S 可以大于 offset + T：再往后的键谁也看不到。
+# - 查询头 h 读取 K/V 头 `h // (H // K)`。相邻的查询头共用一个 K/V 头。
+# - 分数再大也不能溢出。不可见的键，权重必须正好是 0，无论分数有多大。
+# - 输入是 float64，不许改动。每一位数字都要对，所以全程保持 float64。
+#
+# 为什么要有 offset？因为有了缓存，新的行就不在开头了。小例子：已经缓存了两个 token，新来一行，T = 1。这时 S 是 3，offset 是 2，这一行能看到键 0、1 和 2。
 
 
 # %% exercise="causal_attention"
@@ -229,6 +317,27 @@ causal_attention = check("01.causal_attention", causal_attention)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="2226c0aa"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 三步，三个数组：分数 `[H, T, S]`、权重 `[H, T, S]`、结果 `[T, H, D]`。用 `np.einsum` 写那两次乘法，不需要变形。`np.repeat` 可以把每个 K/V 头复制给它那一组。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 1. 沿第 1 轴把 k 和 v 复制成 H 个头。
+# 2. `scores = scale * np.einsum("thd,shd->hts", q, k)`。
+# 3. 第 t 行不能看的地方填负无穷。能看的地方，`np.tri(T, S, offset)` 的值是 1。填 -10,000 是不够的。
+# 4. 每一行减去该行的最大值，做 `np.exp`，再除以该行的和。
+# 5. `np.einsum("hts,shd->thd", weights, v)`。
+#
+# </details>
+# <details><summary>提示 3：“with an offset”这一项不通过</summary>
+#
+# 从第 0 行开始的 `[T, S]` 掩码，只有对最开头的那些 token 才是对的。对角线要右移 `offset`。这个数不总是等于 S - T。
+#
+# </details>
+
 # %% [markdown] lang="en"
 # ## Why past K and V never change
 #
@@ -238,6 +347,13 @@ causal_attention = check("01.causal_attention", causal_attention)
 #
 # That is an argument. Here is the experiment: run t tokens, run t + 1 tokens, and compare the K and V that the first t
 # tokens left in each layer.
+
+# %% [markdown] lang="zh" en="6e410437"
+# ## 为什么已有的 K 和 V 永远不变
+#
+# 拿第 2 层里 token 3 的键来说。它由 token 3 的隐藏状态算出来，而这个状态只由 token 0 到 3 构成，因为下面各层的注意力没有看得更远。token 4 来得更晚，这里面完全没有它的份。一层层往上，每一层都是同样的道理。
+#
+# 这是推理。下面是实验：先跑 t 个 token，再跑 t + 1 个，然后比较两次运行中，前 t 个 token 在每一层留下的 K 和 V。
 
 
 # %% tags=["claim-never-change"]
@@ -272,6 +388,9 @@ print(f"equal within 1e-12, relative, in each layer: {[bool(change < 1e-12) for 
 # Equal within 1e-12, but not always to the last bit. A matrix product is a sum. With another number of rows, the library
 # may add in another order, and the sum of floats depends on the order. How much differs depends on your machine:
 
+# %% [markdown] lang="zh" en="14d4687f"
+# 误差在 1e-12 以内，但不一定每一位都相同。矩阵乘法就是求和；行数变了，计算库可能换一种相加的顺序，而浮点数的和与顺序有关。到底差多少，取决于你的机器：
+
 # %% tags=["nbval-ignore-output", "claim-last-bit"]
 for t in (1, 4, len(pairs) - 1):
     short, long = pairs[t - 1]
@@ -287,6 +406,13 @@ print(f"the order of a sum: 0.1 + 0.2 + 0.3 = {0.1 + 0.2 + 0.3}, 0.3 + 0.2 + 0.1
 # ### Where the argument breaks
 #
 # It rests on two things: nobody looks ahead, and a token keeps its position. Take one away at a time.
+
+# %% [markdown] lang="zh" en="c367a2a1"
+# 所以，用缓存跑和完整地跑，只在舍入误差的意义上一致，不是逐位一致。如果两个 token 的概率几乎相等，舍入甚至会决定选中哪一个。测试引擎的人必须知道这一点，后面我们还会回到这里。
+#
+# ### 这个推理在哪里失效
+#
+# 它依赖两件事：谁也不往后看，而且 token 的位置固定不变。下面每次拿掉一个。
 
 # %% tags=["claim-no-mask"]
 t = len(text) - 1
@@ -317,6 +443,23 @@ for name, change in changes.items():
 #
 # </details>
 
+# %% [markdown] lang="zh" en="edb35362"
+# <details><summary><b>问题。</b>去掉掩码后，为什么第 0 层没有变？</summary>
+#
+# 第 0 层的 K 和 V 在任何注意力之前就算好了，只取决于 token 本身和它的位置。新 token 的影响要经过第 0 层的注意力才能进来，所以从第 1 层起才看得到。只检查第 0 层的测试会漏掉这个 bug。
+#
+# </details>
+# <details><summary><b>问题。</b>哪些模型没有这样的缓存？</summary>
+#
+# 往两个方向都看的模型，例如 BERT。多一个 token，从第 1 层起的所有 K 和 V 都会变。
+#
+# </details>
+# <details><summary><b>问题。</b>实践中什么时候位置会移动？</summary>
+#
+# 聊天太长，程序砍掉最老的 token，再把剩下的从 0 开始重新编号，就会这样。这时留着的每个 K 都是按错误的角度旋转的，整个缓存只能丢掉。
+#
+# </details>
+
 # %% [markdown] lang="en"
 # ## Exercise 1.3 - a KV cache
 #
@@ -332,6 +475,21 @@ for name, change in changes.items():
 # - `num_tokens` counts the tokens that every layer holds. `nbytes` is what is reserved, used or not.
 #
 # Small case, one layer, capacity 3: append 2 tokens and get 2 back. Append 1 and get 3 back. Append 1 more: `MemoryError`.
+
+# %% [markdown] lang="zh" en="8aa73418"
+# ## 练习 1.3 - KV Cache
+#
+# 难度 3/5 · 重要性 5/5 · 15 分钟 · 大约 12 行
+#
+# 现在把它们留下来。写出类 `KVCache(num_layers, capacity, num_kv_heads, head_dim)`。
+#
+# - 一开始就预留全部空间：K 和 V 各用 float64 数组，每一层能放 `capacity` 个 token。
+# - `append(layer, k[T, K, D], v[T, K, D])` 把 T 个新 token 存进那一层，并返回这一层到目前为止的全部内容，即二元组 `(k_all[S, K, D], v_all[S, K, D])`。
+# - 一轮前向里，各层是先后填入的，所以每一层有自己的长度。
+# - 放不下时：抛出 `MemoryError`，写明容量，并且什么都不改动。
+# - `num_tokens` 是每一层都已存下的 token 数。`nbytes` 是预留的字节数，用没用到都算。
+#
+# 小例子，一层，容量 3：append 2 个 token，返回 2 个。再 append 1 个，返回 3 个。再 append 1 个：`MemoryError`。
 
 
 # %% exercise="kv_cache"
@@ -390,11 +548,33 @@ KVCache = check("01.kv_cache", KVCache)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="8e786f53"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 两个形状为 `[num_layers, capacity, num_kv_heads, head_dim]` 的数组，外加每层一个长度。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 在 `append` 里：start 是该层的长度，end 是 start 加 `len(k)`。end 超过容量就抛出异常。把 k 和 v 复制到第 start 到 end 行，更新长度，返回两个数组的第 0 到 end 行。
+#
+# </details>
+# <details><summary>提示 3：“layers are kept apart”这一项不通过</summary>
+#
+# 如果所有层共用一个计数器，四层的模型跑一轮它就会移动四次。用一个列表记录各层的长度。
+#
+# </details>
+
 # %% [markdown] lang="en"
 # ## What it costs
 #
 # Guess first, for a real model. SmolLM2-135M has 30 layers. Each has 9 query heads and 3 K/V heads, all of size 64. A number
 # takes 2 bytes. How many bytes does the cache need for one token?
+
+# %% [markdown] lang="zh" en="22a5a2a5"
+# ## 它要花多少
+#
+# 先猜一个真实的模型。SmolLM2-135M 有 30 层，每层有 9 个查询头和 3 个 K/V 头，大小都是 64，一个数占 2 字节。缓存一个 token 需要多少字节？
 
 # %%
 predict("01.bytes_per_token", value=None)
@@ -407,24 +587,36 @@ predict("01.bytes_per_token", value=None)
 # The next cell holds the formula against what your `KVCache` has reserved, as NumPy counts it. Your arrays are float64,
 # so compare the lines with b = 8.
 
+# %% [markdown] lang="zh" en="a95f59d2"
+# K 和 V 两个向量，每一层、每个 K/V 头各一份，每个向量有 D 个数，每个数占 b 字节：
+#
+# $$\text{bytes per token} = 2 \cdot L \cdot K \cdot D \cdot b$$
+#
+# 下一个单元格把公式和你的 `KVCache` 实际预留的字节数（由 NumPy 统计）放在一起比较。你的数组是 float64，所以要看 b = 8 的那几行。
+
 # %% tags=["claim-bytes-per-token"]
 shapes = {"tiny-gqa": (4, 2, 32), "SmolLM2-135M": (30, 3, 64)}  # layers, K/V heads, head size
-print("model           b   bytes per token   1,000 tokens, by the formula               reserved by KVCache")
+print("model           b   bytes per token   1,000 tokens, by the formula          reserved by KVCache")
 for name, (L, K, D) in shapes.items():
     reserved = KVCache(L, 1000, K, D).nbytes
     assert reserved == 1000 * (2 * L * K * D * 8)
     for b in (8, 2):
-        per_token = 2 * L * K * D * b
-        held = 1000 * per_token
+        held = 1000 * (2 * L * K * D * b)
         size = f"{held:10,} B = {held / 1e6:5.2f} MB = {held / 2**20:5.2f} MiB"
-        print(f"{name:<13} {b:3} {per_token:17,}   {size}   {f'{reserved:10,} B' if b == 8 else '         -'}")
-bytes_per_token = 2 * spec.num_hidden_layers * spec.num_key_value_heads * spec.head_dim * 8  # tiny-gqa here, float64
+        print(f"{name:<13} {b:3} {held // 1000:17,}   {size}   {f'{reserved:,} B' if b == 8 else '-':>19}")
+# What tiny-gqa keeps of a token in this lesson: 8 is for float64.
+bytes_per_token = 2 * spec.num_hidden_layers * spec.num_key_value_heads * spec.head_dim * 8
 
 # %% [markdown] lang="en"
 # It grows with every token, in a straight line, and it is there until the request ends. Move the sliders. The gap on the
 # left is what you save, the line on the right is what you pay. Each step up on the left axis is a factor, not a number.
 #
 # Below, four jobs as a table. What decides how much a cache saves?
+
+# %% [markdown] lang="zh" en="32c9376d"
+# 它随着 token 一个个增加，走的是一条直线，请求结束才释放。拖动滑块看看：左图两线之间的空隙是你省下的，右图的线是你付出的。注意左图的纵轴：每往上一格是乘上一个倍数，不是加上一个数。
+#
+# 下面的表格是四个任务。缓存能省多少，由什么决定？
 
 # %% tags=["claim-cost-grows"]
 sizes = [1, 10, 100, 1000, 2000, 4000]
@@ -455,6 +647,23 @@ for n, m in [(4000, 1), (1000, 10), (1000, 1000), (10, 4000)]:
 # - The scale is `model.spec.head_dim ** -0.5`. Take it from the model you are given: the check brings one with smaller heads.
 #
 # Small case, 3 prompt tokens, 3 new ones: passes of 3, 1 and 1 tokens, at positions 0 to 2, then 3, then 4.
+
+# %% [markdown] lang="zh" en="95e13875"
+# 由回答的长度决定。提示词很长时，倍数接近 m；提示词很短时，接近 m / 2。如果只生成一个新 token，倍数就是 1：缓存什么也没省，占用的字节却照样取决于提示词。
+#
+# ## 练习 1.4 - 先预填充，再解码
+#
+# 难度 3/5 · 重要性 5/5 · 15 分钟 · 大约 10 行
+#
+# 注意力和缓存都有了，现在写使用它们的循环：`generate_cached(model, cache, prompt, max_tokens)`。
+#
+# - **预填充 (prefill)**：用一轮前向跑完整个提示词。最后一行的 logits 给出第一个新 token。
+# - **解码 (decode)**：每轮只跑一个 token，也就是最新的那个，放在下一个位置。
+# - 贪心：取 logit 最大的 token。返回 `max_tokens` 个 int 组成的列表。允许为零，这时什么都不跑。
+# - `model.forward(tokens, positions, attend, rows)` 就是前面那一轮前向。`positions` 也是列表或 range：这一轮里每个 token 对应一个位置。你的 `attend(layer, q, k, v)` 把新的部分追加进缓存，再对其中的全部内容做注意力。
+# - scale 是 `model.spec.head_dim ** -0.5`。要从传进来的模型上取：检查时用的模型，头更小。
+#
+# 小例子，提示词 3 个 token，新生成 3 个：三轮分别跑 3、1、1 个 token，位置依次是 0 到 2、3、4。
 
 
 # %% exercise="generate_cached"
@@ -507,8 +716,36 @@ generate_cached = check("01.generate_cached", generate_cached)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="499e1cd4"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 两个阶段用的是同一个调用，只是新 token 的个数不同：第一轮是 n 个，之后每轮一个。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 1. 在 `attend` 里：先 append，再对返回的内容调用 `causal_attention`。offset 是此前已缓存的 token 数：这里就是 S - T，因为你的缓存不返回多余的行。scale 用 `model` 的，不是 notebook 里的全局变量。
+# 2. 从位置 0 开始，令 `new = prompt`。
+# 3. 跑 `new`。位置往前移它的长度。最后一行的 argmax 就是下一个 `new`。
+# 4. 凑够 `max_tokens` 个就停。最后一个不用跑。
+#
+# </details>
+# <details><summary>提示 3：第一轮是对的，token 却不对</summary>
+#
+# 那就是预填充没问题，解码有问题。检查 offset，再检查位置是不是从 n 接着往后走。
+#
+# </details>
+# <details><summary>提示 4：第一轮就错了</summary>
+#
+# 在你的 `attend` 里打印 `scale` 和 `model.spec.head_dim`。4 的 -0.5 次方是 0.5。
+#
+# </details>
+
 # %% [markdown] lang="en"
 # Same text as without a cache? And how close are the logits? Run the 16 tokens both ways and compare every row.
+
+# %% [markdown] lang="zh" en="080768d5"
+# 生成的文本和没有缓存时一样吗？logits 又有多接近？把这 16 个 token 用两种方式各跑一遍，逐行比较。
 
 # %% tags=["claim-equal-logits"]
 cache = KVCache(spec.num_hidden_layers, 64, spec.num_key_value_heads, spec.head_dim)
@@ -556,6 +793,26 @@ print(f"equal within 1e-12, relative to the largest: {bool(error < 1e-12)}")
 #
 # Below is what the engine writes with each of them. Which ones would you notice?
 
+# %% [markdown] lang="zh" en="bfe48590"
+# ## 练习 1.5 - 把它弄坏
+#
+# 难度 3/5 · 重要性 4/5 · 15 分钟 · 大约 8 行
+#
+# 下面是八个写错的注意力，每一个都是真有人犯的错。落到代码上，每个只差一行：
+#
+# | bug | 它写成了 | 应该是 |
+# |---|---|---|
+# | keys in the place of values（值的位置用了键） | `weights @ k` | `weights @ v` |
+# | a token cannot see itself（看不到自己） | `np.tri(T, S, offset - 1)` | `np.tri(T, S, offset)` |
+# | masked after the softmax（softmax 之后才加掩码） | `softmax(scores) * visible` | `softmax(np.where(visible, scores, -np.inf))` |
+# | no scale（没有乘 scale） | `q @ k.T` | `scale * q @ k.T` |
+# | no mask（没有掩码） | `softmax(scores)` | 同上 |
+# | mask forgets the offset（掩码忘了 offset） | `np.tri(T, S)` | `np.tri(T, S, offset)` |
+# | heads dealt round（头轮流分配） | `np.tile(k, (1, H // K, 1))` | `np.repeat(k, H // K, axis=1)` |
+# | exp without the maximum（exp 前没减最大值） | `np.exp(scores)` | `np.exp(scores - scores.max())`，逐行做 |
+#
+# 接下来看引擎用上它们之后分别写出了什么。哪几个你看得出来？
+
 # %% tags=["claim-bugs-read-well"]
 from mini_engine.course.exercises.e01_check_attention import WRONG
 
@@ -576,6 +833,16 @@ for name, attention in {"(right)": causal_attention, **WRONG}.items():
 #
 # - Compare with `attention_with_loops`. Allow for rounding: `1e-9` is plenty.
 # - Choose the shapes and the numbers so that each bug has somewhere to show.
+
+# %% [markdown] lang="zh" en="3b8875e0"
+# 大多数写出来的仍然是英语。标着 `=` 的那些，对这个提示词来说一字不差。靠读文本找不到这样的 bug；好的测试才找得到。
+#
+# 其中两个有来历。“heads dealt round”就是该用 `np.repeat` 的地方用了 `np.tile`。解码时掩码漏掉 offset，则是 gpt-fast 上报告过的问题（[issue 233](https://github.com/pytorch-labs/gpt-fast/issues/233)）。
+#
+# 请写出 `check_attention(attention)`：`attention` 写错了，就抛出 `AssertionError`；写对了，就安静地返回。我们会拿正确的函数和这八个错的来试它。
+#
+# - 和 `attention_with_loops` 比较。要容许舍入误差：`1e-9` 足够了。
+# - 选好形状和数值，让每个 bug 都有机会露馅。
 
 
 # %% exercise="check_attention"
@@ -615,9 +882,29 @@ check_attention = check("01.check_attention", check_attention)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="dbf30a70"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 检查会先要求抓住一个 bug：忘了 offset 的掩码。之后才会列出所有漏网的。每个名字都说明了你的输入还缺什么：后面的 token、共用的头、不为 1 的 scale、很大的分数。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 随机生成 q、k、v。至少要有一种情形：S 大于 T，offset 是 S - T，而且 H 大于 K。q 用一次原值，再用一次放大 2,000 倍的值。断言 `np.allclose(got, expected, rtol=0, atol=1e-9)`。
+#
+# </details>
+# <details><summary>提示 3：“right answers pass”这一项不通过</summary>
+#
+# 你要求了逐位相等。两个正确的答案，相加的顺序可以不同。
+#
+# </details>
+
 # %% [markdown] lang="en"
 # One popular test needs no second answer. It compares decode with prefill: one row at a time against all rows at once,
 # with the same function.
+
+# %% [markdown] lang="zh" en="92780fae"
+# 有一种常见的测试不需要第二个答案：把解码和预填充对比，也就是用同一个函数，一行一行地算，再所有行一起算。
 
 
 # %% tags=["claim-bugs-read-well"]
@@ -643,6 +930,13 @@ for wanted in (True, False):
 # Now the engine itself. One argument for your cache, one for your attention. It tokenizes, samples and stops as always,
 # and your code keeps and reads K and V. The judge is the engine as it comes. It keeps K and V in blocks, not in your array.
 
+# %% [markdown] lang="zh" en="3b929ceb"
+# scale 错了，两次都错得一样，所以两边一致。只有拿一个不是你自己写的答案来对照，才能找出这样的 bug。
+#
+# ## 把你的部件装进真正的引擎
+#
+# 现在轮到引擎本身。一个参数放你的缓存，一个参数放你的注意力。分词、采样、停止都照旧，而 K 和 V 由你的代码来存、来读。裁判是原装的引擎：它把 K 和 V 存在一个个块里，不在你的数组里。
+
 # %% tags=["claim-engine-runs-on-it"]
 question = "Emma was"
 params = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
@@ -662,6 +956,11 @@ print(f"torch was needed: {'torch' in sys.modules}")
 #
 # All of this was NumPy in float64. PyTorch has its own attention, written by other people. One decode step through both:
 # single head, many heads, shared heads. And the same 40 tokens from the engine on PyTorch, in float32.
+
+# %% [markdown] lang="zh" en="fbeb9210"
+# ## 第二位裁判
+#
+# 到这里为止都是 float64 的 NumPy。PyTorch 有自己的注意力，是别人写的。让两边各做一步解码：单头、多头、共用头。再用 PyTorch 上的引擎，以 float32 生成同样的 40 个 token。
 
 # %% tags=["claim-torch"]
 import torch
@@ -684,14 +983,20 @@ print(f"same tokens from PyTorch in float32: {theirs[0].outputs[0].token_ids == 
 # You have seen a factor of 750 in token-forwards. Do you expect 750 in seconds? Here is the measurement on your machine,
 # for prompts and outputs of equal length. The counts on the left are the same everywhere.
 
+# %% [markdown] lang="zh" en="74f6d857"
+# ## 时钟和计数对得上吗？
+#
+# 前面看到，token 前向差了 750 倍。那么秒数也会差 750 倍吗？下面在你的机器上实测，提示词和输出长度相等。左边的计数在哪台机器上都一样。
+
 # %% tags=["nbval-ignore-output", "claim-measured-time"]
 print(" n = m   without    with   ratio      seconds without   with   ratio")
 for n in (8, 16, 32, 64):
     seconds = []
     for kind in ("none", "contiguous"):
         llm, params = LLM(tiny, cache=kind), SamplingParams(temperature=0, max_tokens=n, ignore_eos=True)
+        some_prompt = [5] * n  # token 5, n times: the clock does not mind which tokens
         start = time.perf_counter()
-        llm.generate([[5] * n], params, progress=False)  # token 5, n times: the clock does not mind which tokens
+        llm.generate([some_prompt], params, progress=False)
         seconds.append(time.perf_counter() - start)
     a, b = token_forwards(n, n, False), token_forwards(n, n, True)
     print(f"{n:6} {a:9,} {b:7,} {a / b:7.1f}", end="")
@@ -712,6 +1017,18 @@ for n in (8, 16, 32, 64):
 #
 # The weights of a layer are several matrices, and not all are d wide. The MLP's are wider, those of K and V are narrower.
 # But all grow with d, so they are in d². The next cell counts them one by one.
+
+# %% [markdown] lang="zh" en="3cea4f4f"
+# 秒数省得没有次数那么多。同一轮里的许多 token 共用一次权重读取，而且一次大的矩阵乘法，平均到每一行，比许多次小的便宜。缓存省掉的恰恰是这部分便宜的、共用的工作。剩下的是每轮一个 token，也就是最贵的那种。
+#
+# ## 数一数 FLOPs，看看哪里仍是平方
+#
+# 上下文长度为 t 时，一步解码在每一层要做两类乘法：token 乘权重，查询乘键。设模型的宽度为 d，那么开销的量级是
+#
+# - 没有缓存：t · d² + t² · d，
+# - 有缓存：d² + t · d。
+#
+# 一层的权重是好几个矩阵，宽度并不都是 d：MLP 的更宽，K 和 V 的更窄。但它们都随 d 增长，所以一并算进 d²。下一个单元格会把它们逐个数清。
 
 
 # %% tags=["claim-step-cost"]
@@ -734,6 +1051,11 @@ picture(pictures.step_cost, contexts=contexts, without=curves[0], cached=curves[
 # Per step, that is. "The cache turns quadratic into linear" is only half true for a whole answer, because a linear step
 # is taken m times. Take n = m = 1,000 again, with the cache. A score is one query against one key. Guess how many scores
 # one head of one layer computes in all.
+
+# %% [markdown] lang="zh" en="043023ab"
+# 两个坐标轴都是对数刻度，所以斜率就是幂次：1 是线性，2 是平方。缓存把两头的幂次各减去一：短上下文从 1 变成 0，长上下文从 2 变成 1。
+#
+# 这说的是每一步。对整个回答来说，“缓存把平方变成线性”只对了一半，因为线性的一步要走 m 次。仍取 n = m = 1,000，有缓存。一个查询对一个键，算一个分数。猜一猜：一层里的一个头，总共要算多少个分数？
 
 # %%
 predict("01.pairs", value=None)
@@ -760,6 +1082,13 @@ print(f"FLOPs of tiny-gqa, all passes: {a:.3e} and {b:.3e}, ratio {a / b:.0f}")
 # Both phases call the same function. Yet they ask different things of a machine. A pass reads all weights once, however
 # many tokens share it. And it reads all of the cache. The table of embeddings does not count: a token looks up one row of it.
 
+# %% [markdown] lang="zh" en="b6996f07"
+# 投影和 MLP 变成了与 token 数成线性关系，分数没有。每个新 token 仍然要看过每一个旧 token，什么缓存也改变不了这一点。
+#
+# ## 预填充和解码是两种不同的工作
+#
+# 两个阶段调用的是同一个函数，对机器的要求却不一样。一轮前向要把所有权重读一遍，无论有多少 token 共用；还要把整个缓存读一遍。嵌入表不算在内：一个 token 只查其中一行。
+
 # %% tags=["claim-phases"]
 weight_bytes = 8 * sum(w.size for name, w in model.weights.items() if name != "model.embed_tokens.weight")
 print("pass                      weight bytes per token   cache bytes per pass")
@@ -775,6 +1104,9 @@ for name, new, context in [
 # Prefill multiplies matrices with matrices: many tokens share one reading of the weights. Decode reads all of them for
 # one token, and the cache on top, more with every token. So a decode step gets slower as the text gets longer. On your
 # machine, with your code:
+
+# %% [markdown] lang="zh" en="27a03883"
+# 预填充是矩阵乘矩阵：许多 token 共用一次权重读取。解码为了一个 token 就要读完全部权重，还要再读一遍缓存，而且 token 越多读得越多。所以文本越长，一步解码就越慢。用你的代码，在你的机器上看看：
 
 # %% tags=["nbval-ignore-output", "claim-measured-step"]
 engines.generate([[5] * 512], SamplingParams(temperature=0, max_tokens=14, ignore_eos=True), progress=False)
@@ -799,6 +1131,13 @@ for t in (64, 1000, 4000):
 # Two numbers. At 23,040 B a token, how many tokens of SmolLM2-135M fit into 1 GiB of cache? And a counter-example: a prompt of
 # 500 tokens, an answer of one token. How many token-forwards does the cache save?
 
+# %% [markdown] lang="zh" en="062219f4"
+# 第 03 课（待推出）会给这个差别标上具体的数字。
+#
+# ## 自测
+#
+# 两个数。按每个 token 23,040 B 计算，1 GiB 的缓存放得下 SmolLM2-135M 的多少个 token？再看一个反例：提示词 500 个 token，回答只有一个 token。缓存省下多少次 token 前向？
+
 # %% tags=["self-check"]
 predict("01.tokens_in_a_gib", value=None)
 predict("01.one_token", value=None)
@@ -817,6 +1156,20 @@ predict("01.one_token", value=None)
 #
 # Where it loses: with an answer of one token, as in classification, a cache saves nothing and still takes its memory.
 
+# %% [markdown] lang="zh" en="af8de83a"
+# ## 在生产系统中
+#
+# 以下内容依据 2026 年 vLLM 主分支、SGLang 0.5.23 和 Transformers 5.24.0 的源码。
+#
+# | 本课 | vLLM | SGLang | Transformers |
+# |---|---|---|---|
+# | `KVCache`，一次预留到位 | 分页：`KVCacheManager` | 分页：`MHATokenToKVPool` | `StaticCache` |
+# | 靠拼接数组来增长的缓存 | - | - | `DynamicCache`，`generate` 的默认选择 |
+# | `append` | 槽位映射加写入 kernel | `set_kv_buffer` | `Cache.update` |
+# | 预填充和解码 | 不分阶段：请求只是在追赶自己的 token | `ForwardMode.EXTEND`、`DECODE` | 同一个循环里的两种调用 |
+#
+# 什么时候得不偿失：回答只有一个 token，例如做分类，缓存什么也省不下，内存却照占。
+
 # %% [markdown] lang="en" tags=["limits"]
 # > **What this does not show**
 # >
@@ -826,6 +1179,15 @@ predict("01.one_token", value=None)
 # > - Greedy text agreed because no two tokens were nearly tied. With a near-tie, rounding may choose differently.
 # > - Models with a sliding window, or with layers that are not attention, keep something else. Their bytes differ.
 # > - One sequence only. With many, reserved but unused room becomes the problem (lesson 06, to come).
+
+# %% [markdown] lang="zh" en="d69e96d3"
+# > **这一课没有说明的事**
+# >
+# > - 这里的时间来自一个很小的模型，在 CPU 上用 float64 NumPy 测得。换成 GPU，比例会不同。
+# > - FLOPs 没有计入归一化、RoPE、softmax 和采样，也没有计入最后算出 logits 的那次乘法。
+# > - 贪心文本能一致，是因为没有两个 token 的分数几乎相等。一旦接近，舍入就可能选出另一个。
+# > - 带滑动窗口的模型，或者含有非注意力层的模型，保存的是别的东西，字节数也不同。
+# > - 这里只有一个序列。序列一多，预留却没用上的空间就成了问题（第 06 课，待推出）。
 
 # %% [markdown] lang="en" tags=["question"]
 # ## Questions that people ask
@@ -853,6 +1215,30 @@ predict("01.one_token", value=None)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="ca8d0349"
+# ## 常见问题
+#
+# <details><summary>为什么不把查询也缓存起来？</summary>
+#
+# 一个查询只在它自己那一行用一次。过去的行已经算完，再没有谁会用到它们的查询。
+#
+# </details>
+# <details><summary>缓存能让第一个 token 更快吗？</summary>
+#
+# 不能。有没有缓存，第一个 token 都要先跑完提示词那一轮。只有当提示词的一部分之前已经为别的请求算过时，它才可能更快（第 09 课，待推出）。
+#
+# </details>
+# <details><summary>用缓存得到的回答，还是同一个回答吗？</summary>
+#
+# 在精确算术里是的。在浮点数里，一致到舍入误差。本课用 float64，logits 的差在 1e-12 以内。
+#
+# </details>
+# <details><summary>为什么保存旋转之后的 K，而不是旋转之前的？</summary>
+#
+# 因为 token 的位置是固定的，这样旋转只需做一次。代价是这样的缓存不能挪到别的位置。
+#
+# </details>
+
 # %% [markdown] lang="en" tags=["zh"]
 # ## In three lines
 #
@@ -862,14 +1248,35 @@ predict("01.one_token", value=None)
 #
 # | term | Chinese | what people say | what it is |
 # |---|---|---|---|
-# | KV cache | KV 缓存 | "the model's memory" | kept keys and values, exact up to rounding |
+# | KV cache | KV Cache（KV 缓存） | "the model's memory" | kept keys and values, exact up to rounding |
 # | prefill | 预填充 | "reading the prompt" | one pass over n tokens |
 # | decode | 解码 | "generating" | one pass per new token |
 # | causal mask | 因果掩码 | "no peeking" | row t sees keys 0 to t |
-# | token-forward | 词元前向 | "a step" | one token through the model once |
+# | token-forward | token 前向 | "a step" | one token through the model once |
 #
 # **Open exercises.** *Easy:* let the cache grow by doubling in place of a fixed capacity. What is `nbytes` then?
 # *Medium:* feed the prompt in pieces of 4 tokens. What has to stay the same, and which counts change? *Research:* which
 # tokens' K and V could you drop with the least harm, and how would you measure the harm?
 #
 # **Back:** [00 · Start here](lessons/00_start_here.ipynb)
+
+# %% [markdown] lang="zh" en="f152b383"
+# ## 三句话总结
+#
+# - 因果注意力绝不往后看，所以已有的 K 和 V 永远不变，留下来用，只差舍入误差。
+# - 省下的是 token 前向：1,499,500 次变成 1,999 次。分数仍是平方级，秒数省得没有次数那么多。
+# - 付出的是字节：每多一个 token 就多一份，而且每一步都要全部读一遍。
+#
+# | 英文 | 术语 | 人们的说法 | 它是什么 |
+# |---|---|---|---|
+# | KV cache | KV Cache（KV 缓存） | “模型的记忆” | 留下来的键和值，除舍入误差外是精确的 |
+# | prefill | 预填充 | “读提示词” | 一轮前向，跑 n 个 token |
+# | decode | 解码 | “生成” | 每个新 token 一轮前向 |
+# | causal mask | 因果掩码 | “不许偷看” | 第 t 行只看键 0 到 t |
+# | token-forward | token 前向 | “一步” | 一个 token 过一遍模型 |
+#
+# **开放练习。** *简单：* 让缓存每次容量翻倍地增长，而不是固定容量。这时 `nbytes` 是多少？
+# *中等：* 把提示词按每 4 个 token 一段喂进去。哪些东西必须不变，哪些计数会变？
+# *研究：* 丢掉哪些 token 的 K 和 V 损害最小？又该怎样衡量这种损害？
+#
+# **上一课：** [00 · 从这里开始](lessons/00_start_here.ipynb)
