@@ -10,17 +10,14 @@ repeats, the best in brackets. Everything compared is measured in the same run, 
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import os
 import pickle
-import platform
 import statistics
-import sys
 import time
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
+
+from common.report import RESULTS, store
 
 from mini_engine.cache import BlockHasher, BlockPool, KVCacheManager, ShortHasher, TokenChain
 
@@ -142,20 +139,12 @@ def nanoseconds(seconds: list[float], per: int) -> dict[str, float]:
     }
 
 
-def machine() -> dict[str, object]:
-    model = platform.processor()
-    if Path("/proc/cpuinfo").exists():
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), model)
-    return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--tokens", type=int, default=131_072)
     parser.add_argument("--block-size", type=int, default=16)
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "allocator.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "allocator.json")
     args = parser.parse_args()
 
     print(f"A prompt of {args.tokens:,} tokens, blocks of {args.block_size}, ns per token: median (best)")
@@ -182,9 +171,6 @@ def main() -> None:
     print(f"a block costs {slowdown:.2f} times as much in the largest pool as in the smallest")
 
     report = {
-        "command": "python " + " ".join(sys.argv),
-        "date": datetime.date.today().isoformat(),
-        "machine": machine(),
         "tokens": args.tokens,
         "block_size": args.block_size,
         "repeats": args.repeats,
@@ -193,8 +179,7 @@ def main() -> None:
         "pool_ns_per_block": pools,
         "largest_pool_over_smallest": round(slowdown, 2),
     }
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    args.output.write_text(json.dumps(report, indent=2) + "\n")
+    store(args.output, report)
 
 
 if __name__ == "__main__":

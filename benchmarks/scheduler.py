@@ -10,15 +10,12 @@ thread; for each repeat the mean over the steps, of the repeats the median. The 
 from __future__ import annotations
 
 import argparse
-import datetime
 import gc
-import json
 import statistics
-import sys
 import time
 from pathlib import Path
 
-from allocator import machine
+from common.report import RESULTS, store
 
 from mini_engine.cache import KVCacheManager
 from mini_engine.config import EngineConfig
@@ -77,7 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=160)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "scheduler.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "scheduler.json")
     options = parser.parse_args()
 
     cases = [(running, context) for running in NUM_RUNNING for context in CONTEXTS if running * context <= MOST_TOKENS]
@@ -102,15 +99,11 @@ def main() -> None:
     for running, ratio in growth.items():
         print(f"{running} running: {longest:,} tokens cost {ratio} times what {shortest:,} cost")
     report = {
-        "command": " ".join(["python", "benchmarks/scheduler.py", *sys.argv[1:]]),
-        "date": datetime.date.today().isoformat(),
-        "machine": machine(),
         "unit": "microseconds of CPU time per running sequence and step",
         "rows": rows,
         "growth": growth,
     }
-    options.output.parent.mkdir(exist_ok=True)
-    options.output.write_text(json.dumps(report, indent=2) + "\n")
+    store(options.output, report)
 
 
 if __name__ == "__main__":

@@ -9,16 +9,15 @@ Writes medians, with machine, date and command, to benchmarks/results/size_comma
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+from common.report import RESULTS, store
 
 from mini_engine import get_gpu, get_model
 from mini_engine.sizing import size
@@ -51,7 +50,7 @@ def function() -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results" / "size_command.json")
+    parser.add_argument("--output", type=Path, default=RESULTS / "size_command.json")
     args = parser.parse_args()
     cases = {"command": command(), "command --why": command("--why"), "size()": function}
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in cases}
@@ -69,13 +68,7 @@ def main() -> None:
         print(
             f"{name:14} wall {rows[name]['wall_ms']:8.2f} ms (best {rows[name]['wall_ms_best']:.2f})   CPU {rows[name]['cpu_ms']:8.2f} ms"
         )
-    result = {
-        "command": f"python benchmarks/size_command.py --repeats {args.repeats}",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, {platform.system()}, Python {platform.python_version()}",
-        "results": rows,
-    }
-    args.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    store(args.output, {"results": rows})
 
 
 if __name__ == "__main__":

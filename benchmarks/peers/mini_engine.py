@@ -1,0 +1,70 @@
+"""mini_engine: the paged engine over torch, fp32, prefix caching on."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import torch
+
+from mini_engine import EngineConfig, LLMEngine, SamplingParams
+from mini_engine.backends import TorchBackend
+from mini_engine.geometry import param_breakdown
+from mini_engine.models import load_model
+
+BLOCK_SIZE = 16
+NUM_QUEUED = 1000
+
+
+class Peer:
+    def __init__(self, model: str, requests: list[dict]) -> None:
+        torch.set_num_threads(1)
+        self.model = load_model(model).model
+        num_blocks = sum(-(-(len(request["prompt"]) + request["out"]) // BLOCK_SIZE) for request in requests)
+        self.backend = TorchBackend(self.model)
+        self.engine = LLMEngine(EngineConfig(num_blocks=max(num_blocks, 16), block_size=BLOCK_SIZE), self.backend)
+        self.requests = requests
+        self.num_added = 0
+
+    def run(self, requests: list[dict]) -> list[list[int]]:
+        names = self.add(requests)
+        token_ids = {}
+        while self.engine.has_unfinished_requests():
+            for output in self.engine.step():
+                if output.finished:
+                    token_ids[output.request_id] = output.outputs[0].token_ids
+        return [token_ids[name] for name in names]
+
+    def add(self, requests: list[dict]) -> list[str]:
+        names = []
+        for request in requests:
+            names.append(f"request {self.num_added}")
+            self.num_added += 1
+            params = SamplingParams(temperature=0, max_tokens=request["out"], ignore_eos=True)
+            self.engine.add_request(names[-1], request["prompt"], params)
+        return names
+
+    def details(self) -> dict:
+        return {
+            "weight_bytes": self.weight_bytes(),
+            "pool_bytes": self.backend.k_pool.nbytes + self.backend.v_pool.nbytes,
+            "prefix_hit_tokens": self.engine.stats().num_prefix_hit_tokens,
+            f"bytes_of_{NUM_QUEUED}_queued": self.queued_bytes(),
+        }
+
+    def weight_bytes(self) -> int:
+        """Weights as held: matrices at 2 bytes when fp16 holds them exactly, and a tied head packed beside the embedding."""
+        parts, spec = param_breakdown(self.model.spec), self.model.spec
+        matrices = parts.attention + parts.mlp + 2 * spec.vocab_size * spec.hidden_size
+        return matrices * self.model.embed.itemsize + 4 * parts.norms
+
+    def queued_bytes(self) -> int:
+        """What 1,000 waiting requests add, their prompts (new integers each, as from a tokenizer) included."""
+        tracemalloc.start()
+        sizes = [len(request["prompt"]) for request in self.requests]
+        first = 1000  # beyond the small integers that Python shares
+        for number in range(NUM_QUEUED):
+            size = sizes[number % len(sizes)]
+            self.add([{"prompt": list(range(first + number, first + number + size)), "out": 16}])
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return held
