@@ -19,6 +19,7 @@ from mini_engine.models.llama_layout import EMBED, LM_HEAD, NORM, check_spec, la
 from mini_engine.models.tokenizer import Tokenizer, check_vocabulary
 
 REMEDY = "the download is incomplete or damaged: fetch it again"
+ROWS_AT_ONCE = 4096  # decoding takes several float32 copies: of a few rows, not of a whole embedding
 TENSOR_NAMES = {"token_embd.weight": EMBED, "output_norm.weight": NORM, "output.weight": LM_HEAD}
 LAYER_PARTS = {
     "attn_norm": "input_layernorm",
@@ -177,14 +178,19 @@ class GGUFFile:
     def read(self, name: str) -> np.ndarray:
         """The tensor in float16, in Hugging Face's order of rows. UnsupportedModelError for a quantisation the package cannot decode."""
         tensor = self._tensors[name]
+        step = ROWS_AT_ONCE if tensor.data.ndim > 1 else max(len(tensor.data), 1)
         try:
-            values = quants.dequantize(tensor.data, tensor.tensor_type)
+            with np.errstate(over="ignore"):  # a value too large for float16 becomes infinite, which the models refuse
+                values = np.concatenate(
+                    [
+                        quants.dequantize(tensor.data[first : first + step], tensor.tensor_type).astype(np.float16)
+                        for first in range(0, len(tensor.data), step)
+                    ]
+                )
         except NotImplementedError:
             raise UnsupportedModelError(
                 f"{self.path}: the tensor {tensor.name} has type {tensor.tensor_type.name}, which cannot be decoded; convert the file to F16 or Q8_0"
             ) from None
-        with np.errstate(over="ignore"):  # a value too large for float16 becomes infinite, which the models refuse
-            values = values.astype(np.float16)
         if name.endswith(("q_proj.weight", "k_proj.weight")):
             values = self._half_split(values)
         return values

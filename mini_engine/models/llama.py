@@ -66,7 +66,11 @@ class LlamaModel:
                     raise CorruptModelError(not_finite(checkpoint, name, dtype))
             return whole
 
+        # Packing holds a matrix twice for a moment: the largest ones come first, while there is nothing else.
         self.embed = load(EMBED)
+        self.lm_head = pack_linear(self.embed if spec.tie_word_embeddings else load(LM_HEAD))
+        if is_half_exact(self.embed):
+            self.embed = self.embed.half()  # a lookup reads a few rows: widening those costs nothing
         self.layers = []
         for i in range(spec.num_hidden_layers):
             in_layer = [layer_name(i, f"self_attn.{x}_proj") for x in "qkv"]
@@ -81,9 +85,6 @@ class LlamaModel:
                 )
             )
         self.norm = load(NORM)
-        self.lm_head = pack_linear(self.embed if spec.tie_word_embeddings else load(LM_HEAD))
-        if is_half_exact(self.embed):
-            self.embed = self.embed.half()  # a lookup reads a few rows: widening those costs nothing
         self.cos, self.sin = rope_table(spec, self.device, dtype)
 
     @torch.inference_mode()
