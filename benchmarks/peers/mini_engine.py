@@ -52,10 +52,16 @@ class Peer:
         }
 
     def weight_bytes(self) -> int:
-        """Weights as held: matrices at 2 bytes when fp16 holds them exactly, and a tied head packed beside the embedding."""
-        parts, spec = param_breakdown(self.model.spec), self.model.spec
-        matrices = parts.attention + parts.mlp + 2 * spec.vocab_size * spec.hidden_size
-        return matrices * self.model.embed.itemsize + 4 * parts.norms
+        """Weights as held. fbgemm, where it keeps them in fp16, pads a matrix's inputs to a multiple of 512."""
+        spec, parts = self.model.spec, param_breakdown(self.model.spec)
+        embedding = spec.vocab_size * spec.hidden_size
+        layers = parts.attention + parts.mlp
+        if self.model.embed.itemsize > 2:
+            return self.model.embed.itemsize * (layers + 2 * embedding + parts.norms)
+        down = spec.num_hidden_layers * spec.hidden_size * spec.intermediate_size
+        reads_hidden = layers - down + embedding  # every other matrix, as in a Llama heads x head_dim is hidden_size
+        padded = reads_hidden * _pad(spec.hidden_size) + down * _pad(spec.intermediate_size)
+        return round(2 * (padded + embedding) + 4 * parts.norms)
 
     def queued_bytes(self) -> int:
         """What 1,000 waiting requests add, their prompts (new integers each, as from a tokenizer) included."""
@@ -68,3 +74,7 @@ class Peer:
         held, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return held
+
+
+def _pad(inputs: int) -> float:
+    return -(-inputs // 512) * 512 / inputs

@@ -178,13 +178,16 @@ class GGUFFile:
     def read(self, name: str) -> np.ndarray:
         """The tensor in float16, in Hugging Face's order of rows. UnsupportedModelError for a quantisation the package cannot decode."""
         tensor = self._tensors[name]
-        step = ROWS_AT_ONCE if tensor.data.ndim > 1 else max(len(tensor.data), 1)
+        # Read, not mapped: pages of a mapping stay with the process until the whole file is closed.
+        stored = np.fromfile(self.path, tensor.data.dtype, tensor.data.size, offset=int(tensor.data_offset))
+        stored = stored.reshape(tensor.data.shape)
+        step = ROWS_AT_ONCE if stored.ndim > 1 else max(len(stored), 1)
         try:
             with np.errstate(over="ignore"):  # a value too large for float16 becomes infinite, which the models refuse
                 values = np.concatenate(
                     [
-                        quants.dequantize(tensor.data[first : first + step], tensor.tensor_type).astype(np.float16)
-                        for first in range(0, len(tensor.data), step)
+                        quants.dequantize(stored[first : first + step], tensor.tensor_type).astype(np.float16)
+                        for first in range(0, len(stored), step)
                     ]
                 )
         except NotImplementedError:
