@@ -103,7 +103,8 @@ def offset_from_the_shapes(q: Array, k: Array, v: Array, scale: float, offset: i
 
 
 def float32_inside(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
-    return by_arrays(*(x.astype(np.float32) for x in (q, k, v)), scale, offset).astype(np.float64)
+    q, k, v = (x.astype(np.float32) for x in (q, k, v))
+    return by_arrays(q, k, v, scale, offset).astype(np.float64)
 
 
 def keys_for_values(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:

@@ -119,6 +119,7 @@ def _refusal(cache: KVCache, tokens: tuple[Array, Array], case: str) -> MemoryEr
     except Exception as error:
         fail(f"{case}: it does not fit", expected=wanted, got=f"{type(error).__name__}: {error}")
     fail(f"{case}: it does not fit", expected=wanted, got="no error")
+    raise AssertionError  # for type checkers: fail() always raises
 
 
 def _full(candidate: type) -> None:
