@@ -6,12 +6,12 @@ Exit status: 0 done, 1 failed, 2 used wrongly, 130 interrupted, 141 nobody reads
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TextIO
 
 from mini_engine import __version__, size
 
@@ -25,6 +25,7 @@ class UsageError(Exception):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit status. Every failure is one message on standard error."""
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows "?" instead of failing
@@ -33,41 +34,62 @@ def main(argv: Sequence[str] | None = None) -> int:
             args = _parser().parse_args(argv)
             return args.run(args)
         finally:
+            _drop(sys.stderr)
             sys.stdout.flush()  # now, and not at exit, where nothing can be done any more about output that fails
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except BrokenPipeError:
-        _drop_output()
+        _drop(sys.stdout)
         return 141
     except UsageError as error:
         return _fail(str(error), 2)
     except ImportError as error:
         return _fail(f"{error}; `mini-engine doctor` says what is missing", 1)
     except OSError as error:
-        _drop_output()
+        _drop(sys.stdout)
         return _fail(str(error), 1)
     except (ValueError, RuntimeError, MemoryError) as error:
         return _fail(str(error) or type(error).__name__, 1)
 
 
+def _open_closed_streams() -> None:
+    """A standard stream that was closed before we began (`>&-`) is None: read and write the null device instead.
+
+    In this order each takes the number it stands for, so that no model file is opened as standard output.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode)  # noqa: SIM115 - open for as long as we run
+            os.set_inheritable(stream.fileno(), True)  # pip, which `download` starts, wants three streams as well
+            setattr(sys, name, stream)
+
+
 def _fail(message: str, status: int) -> int:
-    with contextlib.suppress(OSError):  # whoever read our messages may have left first
-        print(f"mini-engine: {message}", file=sys.stderr)
+    _say(f"mini-engine: {message}")
     return status
 
 
-def _drop_output() -> None:
-    """Send what standard output still holds nowhere: Python would fail once more over it at exit."""
+def _say(message: str) -> None:
+    """A line on standard error. Whoever read our messages may have left first: that is no failure of the command."""
     try:
-        sys.stdout.flush()
+        print(message, file=sys.stderr, flush=True)
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop(sys.stderr)
+
+
+def _drop(stream: TextIO) -> None:
+    """Flush a stream, or send what it holds nowhere if that fails: Python would fail once more over it at exit."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="mini-engine", description="An LLM inference engine, small enough to read.")
+    new = partial(argparse.ArgumentParser, allow_abbrev=False)  # a typing error must not pass for another option
+    parser = new(prog="mini-engine", description="An LLM inference engine, small enough to read.")
     parser.add_argument("--version", action="version", version=f"mini-engine {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=new)
 
     generate = commands.add_parser("generate", help="continue a prompt", description="Continue a prompt.")
     generate.set_defaults(run=run_generate)
@@ -75,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     add("prompt", nargs="?", help="the text to continue; standard input when it is - or missing")
     add("--model", metavar="NAME", help=f"{DEFAULT_MODEL} (default), {FALLBACK_MODEL}, a folder or a .gguf file")
     add("--backend", choices=("torch", "numpy"), default="torch", help="what computes (default: torch)")
-    add("--cache", choices=("contiguous", "none"), default="contiguous", help="the KV cache (default: contiguous)")
+    add("--cache", choices=("paged", "contiguous", "none"), default="paged", help="the KV cache (default: paged)")
     add("--max-tokens", type=int, default=64, metavar="N", help="stop after N tokens (default: 64)")
     add("--temperature", type=float, default=0.0, metavar="T", help="0 takes the most likely token (default)")
     add("--top-k", type=int, default=0, metavar="K", help="draw among the K most likely tokens; 0 means all (default)")
@@ -125,7 +147,7 @@ def run_generate(args: argparse.Namespace) -> int:
 
     from mini_engine.llm import LLM
 
-    name = args.model or _default_model()
+    name = _default_model() if args.model is None else args.model
     llm = LLM(name, args.backend, cache=args.cache)
     try:
         given: Any = llm.chat_token_ids([{"role": "user", "content": prompt}]) if args.chat else prompt
@@ -161,10 +183,9 @@ def run_generate(args: argparse.Namespace) -> int:
         }
         print(json.dumps(answer, ensure_ascii=False, indent=2))
     else:
-        print(
+        _say(
             f"prompt: {_speed(len(output.prompt_token_ids), stats.prompt_tokens_per_second)} · "
-            f"output: {_speed(len(completion.token_ids), stats.output_tokens_per_second)} · {name}",
-            file=sys.stderr,
+            f"output: {_speed(len(completion.token_ids), stats.output_tokens_per_second)} · {name}"
         )
     return 0
 
@@ -198,10 +219,9 @@ def _default_model() -> str:
 
     if DEFAULT_MODEL in available_models():
         return DEFAULT_MODEL
-    print(
+    _say(
         f"mini-engine: the real model is not installed; `mini-engine download {DEFAULT_MODEL}` fetches it (93 MB). "
-        f"Using {FALLBACK_MODEL}, a very small one: expect words, not sense.",
-        file=sys.stderr,
+        f"Using {FALLBACK_MODEL}, a very small one: expect words, not sense."
     )
     return FALLBACK_MODEL
 

@@ -46,7 +46,14 @@ def available_models() -> list[str]:
 
 
 def find_model(name_or_path: str | os.PathLike[str]) -> Path:
-    """The folder or file of a model given by name or by path. Raises ModelNotFoundError, which names the remedy."""
+    """The folder or file of a model given by name or by path. Raises ModelNotFoundError, which names the remedy, or ValueError."""
+    known = ", ".join(KNOWN_MODELS)
+    if not isinstance(name_or_path, str | os.PathLike):
+        raise ValueError(f"model={name_or_path!r}: give the name of a model ({known}) or the path of one")
+    if not os.fspath(name_or_path):  # as a path it would be the folder we happen to be in
+        raise ModelNotFoundError(
+            f"model={name_or_path!r} is empty: give the name of a model ({known}) or the path of one"
+        )
     if str(name_or_path) in KNOWN_MODELS:
         find, remedy = KNOWN_MODELS[str(name_or_path)]
         path = find()
@@ -54,9 +61,9 @@ def find_model(name_or_path: str | os.PathLike[str]) -> Path:
             raise ModelNotFoundError(f"the model {name_or_path!r} is not installed: {remedy}")
         return path
     path = Path(name_or_path)
-    if path.exists():
+    if os.path.exists(path):  # unlike Path.exists, it has an answer for names that no file can have
         return path
     raise ModelNotFoundError(
-        f"there is no model {str(name_or_path)!r}: it is neither an existing path nor one of {', '.join(KNOWN_MODELS)}; "
+        f"there is no model {str(name_or_path)!r}: it is neither an existing path nor one of {known}; "
         "give a Hugging Face folder, a .gguf file or one of these names"
     )

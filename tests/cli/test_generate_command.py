@@ -24,7 +24,9 @@ def test_the_continuation_is_greedy_and_the_speeds_are_reported(run, asked):
 
 
 @pytest.mark.parametrize(
-    "options", [(), ("--cache", "none"), ("--cache", "contiguous"), ("--backend", "numpy")], ids=str
+    "options",
+    [(), ("--cache", "none"), ("--cache", "contiguous"), ("--cache", "paged"), ("--backend", "numpy")],
+    ids=str,
 )
 def test_cache_and_backend_do_not_change_the_text(run, asked, options):
     assert run("generate", "to be", "--max-tokens", "9", *options).out == text("to be", 9) + "\n"
@@ -89,6 +91,21 @@ def test_without_the_real_model_the_small_one_answers_and_the_remedy_is_named(ru
     assert "`mini-engine download smollm2-135m`" in result.err
 
 
+def test_the_default_cache_is_that_of_the_library(run, asked, monkeypatch):
+    made = []
+    monkeypatch.setattr("mini_engine.llm.LLM._paged_engine", lambda *_: made.append("paged") or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run("generate", "abc")
+    assert made == ["paged"]
+
+
+def test_an_empty_model_name_is_not_the_default(run):
+    result = run("generate", "abc", "--model", "")
+    assert (result.status, result.out) == (1, "")
+    assert "model='' is empty" in result.err
+    assert "smollm2-135m, tiny-gqa" in result.err
+
+
 def test_a_model_that_was_asked_for_and_is_not_there_is_an_error(run, tmp_path):
     result = run("generate", "abc", "--model", str(tmp_path / "nothing"))
     assert (result.status, result.out) == (1, "")
@@ -109,8 +126,12 @@ def test_a_model_that_was_asked_for_and_is_not_there_is_an_error(run, tmp_path):
         (("generate", "abc", "--stop", ""), "must be non-empty strings"),
         (("generate", "abc", "--cache", "ring"), "invalid choice: 'ring' (choose from"),
         (("generate", "abc", "--backend", "jax"), "invalid choice: 'jax' (choose from"),
-        (("generate", "a" * 65), "the prompt has 65 tokens and the model's context holds 64"),
+        (("generate", "a" * 65), "the prompt has 65 tokens, max_model_len is 64: shorten it"),
         (("generate", "\udcff"), "the prompt is not UTF-8: byte 0xff at offset 0"),
+        (("generate", "abc", "--temp", "0"), "unrecognized arguments: --temp"),
+        (("size", "--mod", "llama-3-8b"), "unrecognized arguments: --mod"),
+        (("doctor", "--js"), "unrecognized arguments: --js"),
+        (("--vers",), "required: COMMAND"),
         (("download", "gpt-5"), "invalid choice: 'gpt-5' (choose from"),
         (("compile",), "invalid choice: 'compile' (choose from"),
         ((), "required: COMMAND"),

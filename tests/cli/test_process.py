@@ -19,9 +19,9 @@ import mini_engine.models
 from tests.generation.history_model import HistoryModel, loaded
 
 forward = HistoryModel.forward
-def slowly(*args):
+def slowly(*args, **options):
     time.sleep(0.05)
-    return forward(*args)
+    return forward(*args, **options)
 
 HistoryModel.forward = slowly
 mini_engine.models.load_model = lambda *_, **__: loaded(context=4096)
@@ -110,10 +110,45 @@ sys.exit(main({arguments}))
     assert process.returncode in (0, 141)  # argparse itself forgives a failing write of its help
 
 
+QUICK = SLOW.replace("time.sleep(0.05)", "pass").replace(
+    "from mini_engine.cli", "import mini_engine.doctor; mini_engine.doctor.examine = list\nfrom mini_engine.cli"
+)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", "1</dev/null"])
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [("generate", 2), ("generate abc", 0), ("doctor", 0), ("", 2)],
+)
+def test_a_closed_stream_is_no_traceback(closed, arguments, status):
+    """A stream that is closed counts as the null device; one that cannot be written to is a failure."""
+    shell = f'exec "$0" -c "$1" {arguments} {closed}'
+    command = ["/bin/sh", "-c", shell, sys.executable, QUICK]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = subprocess.run(command, cwd=ROOT, env=environment, input=b"", capture_output=True, timeout=60)
+    if "1<" in closed and status == 0:
+        assert (run.returncode, run.stderr) == (1, b"mini-engine: [Errno 9] Bad file descriptor\n")
+        return
+    assert run.returncode == status, run.stderr
+    assert b"Traceback" not in run.stderr
+    assert b"Exception ignored" not in run.stderr
+    assert bool(run.stdout) == (status == 0 and ">&-" not in closed.replace("2>&-", ""))
+
+
+@pytest.mark.parametrize("target", ["2</dev/null", "2>/dev/full"])
+@pytest.mark.parametrize(("arguments", "status"), [("generate abc", 0), ("generate --bad", 2)])
+def test_messages_that_nobody_can_read_change_no_status(target, arguments, status):
+    command = ["/bin/sh", "-c", f'exec "$0" -c "$1" {arguments} {target}', sys.executable, QUICK]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = subprocess.run(command, cwd=ROOT, env=environment, input=b"", stdout=subprocess.PIPE, timeout=60)
+    assert run.returncode == status
+    assert bool(run.stdout) == (status == 0)
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_one_message():
     with open("/dev/full", "w") as full:
-        process = start("generate", "abc", "--json", code=SLOW.replace("time.sleep(0.05)", "pass"), stdout=full)
+        process = start("generate", "abc", "--json", code=QUICK, stdout=full)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert err == b"mini-engine: [Errno 28] No space left on device\n"

@@ -49,6 +49,24 @@ def test_unknown_names_list_the_known_ones():
     assert issubclass(ModelNotFoundError, FileNotFoundError)
 
 
+def test_an_empty_name_is_not_the_folder_we_are_in():
+    with pytest.raises(ModelNotFoundError, match=r"model='' is empty.*smollm2-135m, tiny-gqa"):
+        load_model("")
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", " "], ids=["long", "NUL", "space"])
+def test_a_name_that_no_file_can_have_is_a_model_that_is_not_there(name):
+    with pytest.raises(ModelNotFoundError, match="smollm2-135m, tiny-gqa"):
+        load_model(name)
+
+
+@pytest.mark.parametrize("name", [None, 5, 1.5, b"tiny-gqa", [], True], ids=str)
+def test_what_is_no_name_is_named(name):
+    with pytest.raises(ValueError, match=r"model=.*smollm2-135m, tiny-gqa") as caught:
+        load_model(name)
+    assert f"model={name!r}" in str(caught.value)
+
+
 def test_importing_models_imports_neither_torch_nor_transformers():
     code = (
         "import sys; from mini_engine.models import load_model, Tokenizer; "
