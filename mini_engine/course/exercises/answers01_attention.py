@@ -118,3 +118,66 @@ def masked_too_late(q: Array, k: Array, v: Array, scale: float, offset: int = 0)
 def scales_in_place(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
     q *= scale
     return by_arrays(q, k, v, 1.0, offset)
+
+
+def maximum_before_the_mask(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    k, v = (np.repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
+    scores = scale * np.einsum("thd,shd->hts", q, k)
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True)) * np.tri(len(q), len(k), offset)
+    return np.einsum("hts,shd->thd", powers / powers.sum(axis=-1, keepdims=True), v)
+
+
+def subtracts_the_first_score(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    return by_arrays(q, k, v, scale, offset, weights=lambda scores: _softmax_overflows(scores - scores[..., :1]))
+
+
+def clips_the_scores(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    def weights(scores: Array) -> Array:
+        return _softmax_overflows(np.where(np.isneginf(scores), scores, np.clip(scores, -700, 700)))
+
+    return by_arrays(q, k, v, scale, offset, weights=weights)
+
+
+def window_of_five(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    def weights(scores: Array) -> Array:
+        near = ~np.tri(len(q), len(k), offset - 5, dtype=bool)
+        return softmax(np.where(near, scores, -np.inf))
+
+    return by_arrays(q, k, v, scale, offset, weights=weights)
+
+
+def many_heads_dealt_round(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    many = len(k) > 8 or k.shape[1] > 4
+    return by_arrays(q, k, v, scale, offset, heads=_tile if many else np.repeat)
+
+
+def float32_for_many_keys(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    return (float32_inside if len(k) > 5 else by_arrays)(q, k, v, scale, offset)
+
+
+def no_offset(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    return by_arrays(q, k, v, scale)
+
+
+def one_row_unmasked(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    return by_arrays(q, k, v, scale, len(k) - 1 if len(q) == 1 else offset)
+
+
+def scale_of_one_at_most(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    return by_arrays(q, k, v, min(scale, 1.0), offset)
+
+
+def offset_renamed(q: Array, k: Array, v: Array, scale: float, start: int = 0) -> Array:
+    return by_arrays(q, k, v, scale, start)
+
+
+class OneBuffer:
+    """Every result of one shape is the same array."""
+
+    def __init__(self) -> None:
+        self.buffers: dict[tuple[int, ...], Array] = {}
+
+    def __call__(self, q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+        buffer = self.buffers.setdefault(q.shape, np.empty(q.shape))
+        buffer[:] = by_arrays(q, k, v, scale, offset)
+        return buffer

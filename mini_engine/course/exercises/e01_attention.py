@@ -85,29 +85,36 @@ def _attention_case(candidate: Callable[..., Array], case: Case, scale: float = 
 def _attention_loops(candidate: Callable[..., Array]) -> None:
     for case in (Case(1, 1, size=1), Case(1, 1), Case(2, 2), Case(3, 3, heads=2, kv_heads=2), Case(5, 5, size=4)):
         _attention_case(candidate, case)
+    case = Case(2, 2)
+    q, k, v = case.tensors()
+    first = candidate(q, k, v, 1.0, 0)
+    candidate(q, k, v + 1.0, 1.0, 0)
+    note = (
+        f"{case}: the first result, looked at again after a second call with other values. Is it a new array each time?"
+    )
+    expect_close(first, slow_attention(q, k, v, 1.0), note, rtol=1e-6, same_dtype=False)
 
 
 def _attention_scale(candidate: Callable[..., Array]) -> None:
-    for scale in (0.5, 0.125):
+    for scale in (0.5, 0.125, 3.0):
         _attention_case(candidate, Case(2, 2), scale, f", scale {scale}")
 
 
-def _who_sees_whom(candidate: Callable[..., Array]) -> Array:
-    """[row, key]: whether the row changes when only that key and its value do. Three tokens, offset 0."""
-    case = Case(3, 3)
-    before = _answer(candidate, case, 1.0, "")
-    seen = np.zeros((3, 3), dtype=bool)
-    for token in range(3):
+def _who_sees_whom(candidate: Callable[..., Array], case: Case) -> Array:
+    """[row, key]: whether the row changes when only that key and its value do."""
+    before = _answer(candidate, case, 1.0, "").copy()
+    seen = np.zeros((case.rows, case.keys), dtype=bool)
+    for token in range(case.keys):
         q, k, v = case.tensors()
         k[token], v[token] = k[token] + 1.0, v[token] - 9.0
         with np.errstate(all="ignore"):
-            after = candidate(q, k, v, 1.0, 0)
+            after = candidate(q, k, v, 1.0, case.offset)
         seen[:, token] = [not np.allclose(*rows, rtol=0, atol=1e-9) for rows in zip(before, after)]
     return seen
 
 
 def _attention_future(candidate: Callable[..., Array]) -> None:
-    for row, seen in enumerate(_who_sees_whom(candidate)):
+    for row, seen in enumerate(_who_sees_whom(candidate, Case(3, 3))):
         later = [int(token) for token in np.flatnonzero(seen) if token > row]
         expect(
             not later, f"3 tokens, offset 0: row {row} changes with k and v of a later token", expected=[], got=later
@@ -115,10 +122,11 @@ def _attention_future(candidate: Callable[..., Array]) -> None:
 
 
 def _attention_past(candidate: Callable[..., Array]) -> None:
-    for row, seen in enumerate(_who_sees_whom(candidate)):
-        got = [int(token) for token in np.flatnonzero(seen)]
-        case = f"3 tokens, offset 0: the tokens whose k and v change row {row}"
-        expect(got == list(range(row + 1)), case, expected=list(range(row + 1)), got=got)
+    for case in (Case(3, 3), Case(1, 20)):
+        for row, seen in enumerate(_who_sees_whom(candidate, case)):
+            got, want = [int(token) for token in np.flatnonzero(seen)], list(range(case.offset + row + 1))
+            tokens = f"{case.keys} tokens, offset {case.offset}: the tokens whose k and v change row {row}"
+            expect(got == want, tokens, expected=want, got=got)
 
 
 def _attention_offset(candidate: Callable[..., Array]) -> None:
@@ -126,21 +134,39 @@ def _attention_offset(candidate: Callable[..., Array]) -> None:
         _attention_case(candidate, case)
     for case in (Case(1, 3, spare=1), Case(2, 2 + 5, spare=3), Case(2, 4, spare=2)):
         _attention_case(candidate, case, note=": S is larger than offset + T")
+    case = Case(2, 3)
+    q, k, v = case.tensors()
+    for offset in ({"offset": 1}, {}):
+        words = "called with offset=1, by name" if offset else "called without an offset, which then is 0"
+        try:
+            got = candidate(q, k, v, 1.0, **offset)
+        except TypeError as error:
+            fail(f"{case}: {words}", expected="the same result as by place", got=f"TypeError: {error}")
+        want = slow_attention(q, k, v, 1.0, **offset)
+        expect_close(got, want, f"{case}: {words}", rtol=1e-6, same_dtype=False)
 
 
 def _attention_groups(candidate: Callable[..., Array]) -> None:
-    for case in (Case(1, 2, 2, 1), Case(1, 2, 4, 2), Case(3, 5, 6, 2), Case(2, 2, 8, 4)):
+    for case in (Case(1, 2, 2, 1), Case(1, 2, 4, 2), Case(3, 5, 6, 2), Case(2, 2, 8, 4), Case(2, 24, 12, 6, spare=3)):
         _attention_case(candidate, case)
 
 
 def _attention_large(candidate: Callable[..., Array]) -> None:
     _attention_case(candidate, Case(2, 2, gain=2000.0), note=", queries 2,000 times larger")
+    v = np.array([1.0, 2.0, 5.0])
+    for scores in ([800, 801, 799], [0, 900, 901], [-900, -902, -901], [5000, 0, 5001], [-800, 0, 800]):
+        k = np.array(scores, dtype=np.float64)
+        with np.errstate(all="ignore"):
+            got = candidate(np.ones((1, 1, 1)), k[:, None, None], v[:, None, None], 1.0, 2)
+        want = np.array([[[np.dot(slow_softmax(scores), v)]]])
+        expect_close(got, want, f"one row that scores {scores}, values {v.tolist()}", rtol=1e-6, same_dtype=False)
 
 
 def _mask_holds(candidate: Callable[..., Array]) -> None:
     k, v = np.array([[[-1.0]], [[1.0]]]), np.array([[[3.0]], [[5.0]]])
     for size in (10**5, 10**12):
-        got = candidate(np.full((2, 1, 1), float(size)), k, v, 1.0, 0)
+        with np.errstate(all="ignore"):
+            got = candidate(np.full((2, 1, 1), float(size)), k, v, 1.0, 0)
         case = (
             f"2 tokens, offset 0; both rows score {-size:,} with key 0 and {size:,} with key 1, which row 0 may not see"
         )
@@ -148,15 +174,15 @@ def _mask_holds(candidate: Callable[..., Array]) -> None:
 
 
 def _every_digit(candidate: Callable[..., Array]) -> None:
-    case = Case(3, 5, 6, 2)
-    want, got = slow_attention(*case.tensors(), 0.5, case.offset), _answer(candidate, case, 0.5, "")
-    bound, error = 1e-9 * np.abs(want).max(), np.abs(got - want).max()
-    if got.dtype != np.float64 or not error <= bound:
-        fail(
-            f"{case}: right to six digits, and not beyond. Is a step done in float32?",
-            expected=f"float64, off by {bound:.1e} at most",
-            got=f"{got.dtype}, off by {error:.1e}",
-        )
+    for case in (Case(3, 5, 6, 2), Case(2, 24, 12, 6, spare=3)):
+        want, got = slow_attention(*case.tensors(), 0.5, case.offset), _answer(candidate, case, 0.5, "")
+        bound, error = 1e-9 * np.abs(want).max(), np.abs(got - want).max()
+        if got.dtype != np.float64 or not error <= bound:
+            fail(
+                f"{case}: right to six digits, and not beyond. Is a step done in float32?",
+                expected=f"float64, off by {bound:.1e} at most",
+                got=f"{got.dtype}, off by {error:.1e}",
+            )
 
 
 FUTURE = "no row sees a later token"
@@ -232,6 +258,78 @@ CAUSAL_ATTENTION = Exercise(
             answers.overflows,
             LARGE,
             "One large score makes infinity, then NaN.",
+        ),
+        Mutant(
+            "maximum before the mask",
+            answers.maximum_before_the_mask,
+            MASK,
+            "A hidden score that is 1,000 larger pushes every visible one to exp(-1000), which is 0, and 0 / 0 is NaN.",
+        ),
+        Mutant(
+            "subtracts the first score",
+            answers.subtracts_the_first_score,
+            LARGE,
+            "Any number may be subtracted, but only the largest keeps exp from overflowing.",
+        ),
+        Mutant(
+            "clips the scores",
+            answers.clips_the_scores,
+            LARGE,
+            "800 and 801 both become 700, and their weights equal.",
+        ),
+        Mutant(
+            "-1,000 for minus infinity",
+            answers.mask_of(-1e3),
+            MASK,
+            "Scores below -1,000 exist, and then the hidden key is the largest.",
+        ),
+        Mutant(
+            "a window of five",
+            answers.window_of_five,
+            PAST,
+            "Sliding windows exist, in other models. Here every earlier token counts.",
+        ),
+        Mutant(
+            "heads dealt round when there are many",
+            answers.many_heads_dealt_round,
+            GROUPS,
+            "Right for the small shapes of a first test, wrong for those of a model.",
+        ),
+        Mutant(
+            "float32 when there are many keys",
+            answers.float32_for_many_keys,
+            DIGITS,
+            "A short cut for long inputs costs half the digits.",
+        ),
+        Mutant(
+            "no offset",
+            answers.no_offset,
+            OFFSET,
+            "The argument is there and nobody reads it.",
+        ),
+        Mutant(
+            "one row sees every key",
+            answers.one_row_unmasked,
+            OFFSET,
+            "A single row needs no mask only if no spare keys lie behind it.",
+        ),
+        Mutant(
+            "scale of 1 at most",
+            answers.scale_of_one_at_most,
+            SCALE,
+            "The scale is the caller's affair.",
+        ),
+        Mutant(
+            "offset under another name",
+            answers.offset_renamed,
+            OFFSET,
+            "Callers write offset=3; a parameter's name is part of the function.",
+        ),
+        Mutant(
+            "one buffer for all results",
+            answers.OneBuffer(),
+            LOOPS,
+            "The second call writes into the array that the first caller still holds.",
         ),
         Mutant(
             "multiplies scores by a mask of 0 and 1",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,8 +59,11 @@ def _append(cache: KVCache, layer: int, tokens: tuple[Array, Array], case: str) 
         got = cache.append(layer, *tokens)
     except MemoryError as error:
         fail(f"{case}: there is room for it", expected="no error", got=f"{type(error).__name__}: {error}")
-    expect(type(got) is tuple and len(got) == 2, f"{case}: append returns a pair of arrays (k_all, v_all)", got=got)
-    return got
+    try:
+        k_all, v_all = got
+    except (TypeError, ValueError):
+        fail(f"{case}: append returns a pair of arrays (k_all, v_all)", got=got)
+    return k_all, v_all
 
 
 def _append_and_compare(cache: KVCache, layer: int, new: tuple[Array, Array], held: int, case: str) -> None:
@@ -69,8 +74,8 @@ def _append_and_compare(cache: KVCache, layer: int, new: tuple[Array, Array], he
 
 
 def _returns_all(candidate: type) -> None:
-    for pieces in ([1], [1, 1], [3], [3, 1, 1]):
-        cache, held = candidate(1, 8, 1, 1), 0
+    for pieces in ([1], [1, 1], [3], [3, 1, 1], [9, 1, 1], [30, 1]):
+        cache, held = candidate(1, sum(pieces) + 1, 1, 1), 0
         for count in pieces:
             held += count
             case = f"tokens appended {' + '.join(map(str, pieces))}; after {held}"
@@ -84,21 +89,38 @@ def _layers_apart(candidate: type) -> None:
     k, v = _tokens(2, 1)
     _append(cache, 1, (k + 5, v - 5), "a third token in layer 1")
     _append_and_compare(cache, 0, (k, v), 3, "2 tokens in layer 0, 3 in layer 1, then a third in layer 0")
+    cache = candidate(5, 4, 1, 1)
+    for layer in range(5):
+        case = f"5 layers: 1 token in each; layer {layer}"
+        for name, array, sign in zip(("k_all", "v_all"), _append(cache, layer, _tokens(layer, 1), case), (1, -1)):
+            expect_close(array, np.full((1, 1, 1), sign * (layer + 1.0)), f"{case}: {name}", rtol=0.0)
+    for layer in range(5):
+        case = f"5 layers: a second token in each; layer {layer}"
+        got = _append(cache, layer, _tokens(layer + 5, 1), case)
+        for name, array, sign in zip(("k_all", "v_all"), got, (1, -1)):
+            want = sign * np.array([layer + 1.0, layer + 6.0]).reshape(2, 1, 1)
+            expect_close(array, want, f"{case}: {name}", rtol=0.0)
+    ours, theirs = candidate(1, 4, 1, 1), candidate(1, 4, 1, 1)
+    _append(ours, 0, _tokens(0, 1), "two caches, 1 token in the first")
+    _append_and_compare(theirs, 0, _tokens(0, 2), 2, "two caches, 1 token in the first, then 2 in the second")
+    k, v = _tokens(1, 1)
+    _append_and_compare(ours, 0, (k, v), 2, "two caches, 1 and 2 tokens, then a second one in the first")
 
 
 def _heads_and_sizes(candidate: type) -> None:
-    cache, rng = candidate(1, 5, 2, 3), np.random.default_rng(0)
-    k, v = rng.normal(size=(2, 4, 2, 3))
-    case = "2 heads of size 3; 3 tokens, then 1"
-    _append(cache, 0, (k[:3], v[:3]), case)
-    for name, got, expected in zip(("k_all", "v_all"), _append(cache, 0, (k[3:], v[3:]), case), (k, v)):
-        expect_close(got, expected, f"{case}: {name}", rtol=1e-6, same_dtype=False)
-        expect(
-            got.dtype == np.float64 and bool((got == expected).all()),
-            f"{case}: {name} is right to six digits, and not beyond. Is it kept in float32?",
-            expected="every digit of float64",
-            got=f"{got.dtype}, off by {np.abs(got - expected).max():.1e}",
-        )
+    for heads, size in ((2, 3), (5, 2)):
+        cache, rng = candidate(1, 5, heads, size), np.random.default_rng(0)
+        k, v = rng.normal(size=(2, 4, heads, size))
+        case = f"{heads} heads of size {size}; 3 tokens, then 1"
+        _append(cache, 0, (k[:3], v[:3]), case)
+        for name, got, expected in zip(("k_all", "v_all"), _append(cache, 0, (k[3:], v[3:]), case), (k, v)):
+            expect_close(got, expected, f"{case}: {name}", rtol=1e-6, same_dtype=False)
+            expect(
+                got.dtype == np.float64 and bool((got == expected).all()),
+                f"{case}: {name} is right to six digits, and not beyond. Is it kept in float32?",
+                expected="every digit of float64",
+                got=f"{got.dtype}, off by {np.abs(got - expected).max():.1e}",
+            )
 
 
 def _keeps_values(candidate: type) -> None:
@@ -108,12 +130,15 @@ def _keeps_values(candidate: type) -> None:
     _append_and_compare(cache, 0, _tokens(1, 1), 2, "the caller wrote 99 into its own arrays, then appended token 1")
 
 
-def _refusal(cache: KVCache, tokens: tuple[Array, Array], case: str) -> MemoryError:
+def _refused(cache: KVCache, layer: int, tokens: tuple[Array, Array], capacity: int, case: str) -> None:
+    """Append what does not fit. `capacity` is no other number of the case, so a message that holds it names it."""
     wanted = "MemoryError, and a message that names the capacity"
     try:
-        cache.append(0, *tokens)
+        cache.append(layer, *tokens)
     except MemoryError as error:
-        return error
+        named = str(capacity) in re.findall(r"\d+", str(error))
+        expect(named, f"{case}: the message names the capacity, {capacity}", got=str(error))
+        return
     except (NotImplementedError, AttributeError, NameError):
         raise  # a stub or a slip, not an answer to a full cache
     except Exception as error:
@@ -124,12 +149,27 @@ def _refusal(cache: KVCache, tokens: tuple[Array, Array], case: str) -> MemoryEr
 
 def _full(candidate: type) -> None:
     _append_and_compare(candidate(1, 2, 1, 1), 0, _tokens(0, 2), 2, "capacity 2, 2 tokens at once")
-    cache = candidate(1, 2, 1, 1)
-    _append(cache, 0, _tokens(0, 1), "capacity 2, 1 token")
-    case = "capacity 2, 1 token held, 2 more appended (3 in all)"
-    error = _refusal(cache, _tokens(1, 2), case)
-    expect("2" in str(error), f"{case}: the message names the capacity", got=str(error))
-    _append_and_compare(cache, 0, _tokens(1, 1), 2, f"{case} (refused), then 1 token that fits")
+    case = "capacity 5, 3 tokens held, 4 more appended (7 in all)"
+    cache = candidate(1, 5, 1, 1)
+    _append(cache, 0, _tokens(0, 3), "capacity 5, 3 tokens")
+    _refused(cache, 0, _tokens(3, 4), 5, case)
+    _append_and_compare(cache, 0, _tokens(3, 2), 5, f"{case} (refused), then 2 tokens that fit")
+    _refused(cache, 0, _tokens(5, 1), 5, "capacity 5, 5 tokens held, 1 more appended")
+    _refused(candidate(1, 4, 1, 1), 0, _tokens(0, 6), 4, "capacity 4, none held, 6 appended at once")
+    _full_in_one_layer(candidate)
+
+
+def _full_in_one_layer(candidate: type) -> None:
+    cache = candidate(3, 4, 1, 1)
+    for layer in (0, 1, 2):
+        case = f"3 layers, capacity 4 in each; layer {layer}"
+        _append_and_compare(cache, layer, _tokens(0, 3), 3, f"{case}, 3 tokens")
+    for layer in (0, 1, 2):
+        case = f"3 layers, capacity 4, 3 tokens held in each; 2 more appended to layer {layer}"
+        _refused(cache, layer, _tokens(3, 2), 4, case)
+    for layer in (0, 1, 2):
+        case = f"3 layers, capacity 4, 3 tokens held in each; 2 more refused by each, then 1 that fits in layer {layer}"
+        _append_and_compare(cache, layer, _tokens(3, 1), 4, case)
 
 
 def _num_tokens(candidate: type) -> None:
@@ -139,6 +179,11 @@ def _num_tokens(candidate: type) -> None:
     expect_equal(cache.num_tokens, 0, "2 tokens in layer 0, none in layer 1 yet: num_tokens")
     _append(cache, 1, _tokens(0, 2), "2 tokens in layer 1")
     expect_equal(cache.num_tokens, 2, "2 tokens in both layers: num_tokens")
+    cache, held = candidate(3, 8, 1, 1), [0, 0, 0]
+    for layer, count in ((2, 4), (0, 5), (1, 3), (2, 1), (1, 3)):
+        _append(cache, layer, _tokens(held[layer], count), f"{count} tokens in layer {layer} of 3")
+        held[layer] += count
+        expect_equal(cache.num_tokens, min(held), f"{held} tokens in layers 0, 1 and 2: num_tokens")
 
 
 def _nbytes(candidate: type) -> None:
@@ -177,6 +222,23 @@ class _Engines(ContiguousKVCache):
     def __init__(self, num_layers: int, capacity: int, num_kv_heads: int, head_dim: int) -> None:
         spec = SimpleNamespace(num_hidden_layers=num_layers, num_key_value_heads=num_kv_heads, head_dim=head_dim)
         super().__init__(spec, capacity)  # type: ignore[arg-type]
+
+
+class _Pair(NamedTuple):
+    keys: Array
+    values: Array
+
+
+class _NamedPair(KVCache):
+    """Two arrays are two arrays, whatever holds them."""
+
+    def append(self, layer: int, k: Array, v: Array) -> _Pair:
+        return _Pair(*super().append(layer, k, v))
+
+
+class _ListOfTwo(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> list[Array]:  # type: ignore[override]
+        return list(super().append(layer, k, v))
 
 
 class _AlwaysFromZero(KVCache):
@@ -274,6 +336,84 @@ class _HalfTheBytes(KVCache):
         return self.k.nbytes
 
 
+class _SharedByAll(KVCache):
+    """`lengths`, `k` and `v` are attributes of the class."""
+
+    def __init__(self, num_layers: int, capacity: int, num_kv_heads: int, head_dim: int) -> None:
+        super().__init__(num_layers, capacity, num_kv_heads, head_dim)
+        for name in ("k", "v", "lengths"):
+            setattr(type(self), name, self.__dict__.pop(name))
+
+
+class _ChecksLayerZero(_Lists):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        if layer == 0:
+            return super().append(layer, k, v)
+        self.pieces[layer].append((np.array(k), np.array(v)))
+        return np.concatenate([x for x, _ in self.pieces[layer]]), np.concatenate([x for _, x in self.pieces[layer]])
+
+
+class _SilentWhenFull(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        if self.lengths[layer] == self.capacity:
+            return self.k[layer], self.v[layer]
+        return super().append(layer, k, v)
+
+
+class _CutsTheFirst(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        if self.lengths[layer] == 0:
+            k, v = k[: self.capacity], v[: self.capacity]
+        return super().append(layer, k, v)
+
+
+class _CapacityOfAllLayers(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        if sum(self.lengths) + len(k) > self.capacity:
+            raise MemoryError(f"the capacity is {self.capacity}")
+        return super().append(layer, k, v)
+
+
+class _ForgetsTheOthers(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        try:
+            return super().append(layer, k, v)
+        except MemoryError:
+            self.lengths = [n if i == layer else 0 for i, n in enumerate(self.lengths)]
+            raise
+
+
+class _NamesTheTokens(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        try:
+            return super().append(layer, k, v)
+        except MemoryError:
+            raise MemoryError(f"{len(k)} tokens more make {self.lengths[layer] + len(k)}, too many") from None
+
+
+class _TwoLayersOnly(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        return super().append(layer % 2, k, v)
+
+
+class _HeadsReversed(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        k_all, v_all = super().append(layer, k, v)
+        return (k_all, v_all) if k.shape[1] <= 2 else (k_all[:, ::-1], v_all[:, ::-1])
+
+
+class _LastEight(KVCache):
+    def append(self, layer: int, k: Array, v: Array) -> tuple[Array, Array]:
+        k_all, v_all = super().append(layer, k, v)
+        return k_all[-8:], v_all[-8:]
+
+
+class _CountsTheLastLayer(KVCache):
+    @property
+    def num_tokens(self) -> int:
+        return self.lengths[-1]
+
+
 KV_CACHE = Exercise(
     id="01.kv_cache",
     title="A KV cache",
@@ -366,9 +506,75 @@ KV_CACHE = Exercise(
             "num_tokens counts what every layer holds",
             "Halfway through a pass, layer 0 is one token ahead.",
         ),
+        Mutant(
+            "the last eight tokens",
+            _LastEight,
+            "append returns all K and V so far, in order",
+            "A window keeps memory small, and the model forgets how the text began.",
+        ),
+        Mutant(
+            "one cache for all",
+            _SharedByAll,
+            "layers are kept apart",
+            "A list or an array in the class body belongs to every instance: two requests then write into one cache.",
+        ),
+        Mutant(
+            "two layers only",
+            _TwoLayersOnly,
+            "layers are kept apart",
+            "Right for a test with two layers.",
+        ),
+        Mutant(
+            "heads turned round",
+            _HeadsReversed,
+            "heads, sizes and digits come back unchanged",
+            "One or two heads can hide an order that is wrong.",
+        ),
+        Mutant(
+            "checks layer 0 only",
+            _ChecksLayerZero,
+            "a full cache raises and stays as it was",
+            "Every layer has its own length, so every layer can be full.",
+        ),
+        Mutant(
+            "silent when full",
+            _SilentWhenFull,
+            "a full cache raises and stays as it was",
+            "A token that is dropped without a word spoils the text without a trace.",
+        ),
+        Mutant(
+            "cuts the first append",
+            _CutsTheFirst,
+            "a full cache raises and stays as it was",
+            "Part of a prompt is not the prompt.",
+        ),
+        Mutant(
+            "one capacity for all layers",
+            _CapacityOfAllLayers,
+            "a full cache raises and stays as it was",
+            "`capacity` counts tokens, and a token is in every layer.",
+        ),
+        Mutant(
+            "forgets the other layers",
+            _ForgetsTheOthers,
+            "a full cache raises and stays as it was",
+            "Refused means that nothing has changed, anywhere.",
+        ),
+        Mutant(
+            "names the tokens, not the capacity",
+            _NamesTheTokens,
+            "a full cache raises and stays as it was",
+            "Whoever reads the message wants to know how large the cache is.",
+        ),
+        Mutant(
+            "counts the last layer",
+            _CountsTheLastLayer,
+            "num_tokens counts what every layer holds",
+            "It is the last one in a pass, and nothing says that only whole passes are counted.",
+        ),
         Mutant("forgets V", _HalfTheBytes, "nbytes is what is reserved", "The factor 2 is for K and V."),
     ],
-    alternatives=[_Lists, _Engines],
+    alternatives=[_Lists, _Engines, _NamedPair, _ListOfTwo],
 )
 
 BYTES_PER_TOKEN = Prediction(
