@@ -14,9 +14,9 @@ from mini_engine.course.exercises.answers01_attention import by_arrays, by_rows
 from mini_engine.course.exercises.e01_attention import slow_attention, slow_softmax
 from mini_engine.course.exercises.e01_check_attention import BANK, TEST_ATTENTION, WRONG
 from mini_engine.course.exercises.e01_counting import count_passes, token_forwards
-from mini_engine.course.exercises.e01_generate import GENERATE_CACHED, ToyModel, generate_slowly
+from mini_engine.course.exercises.e01_generate import GENERATE_CACHED, WIDE, ToyModel, generate_slowly
 from mini_engine.course.exercises.e01_kv_cache import KV_CACHE, KVCache
-from mini_engine.geometry import attn_pairs
+from mini_engine.geometry import attn_pairs, forwards_with_cache, forwards_without_cache
 
 PREDICTIONS = [p for lesson in ("00", "01") for p in all_of(Prediction, lesson)]
 
@@ -32,6 +32,7 @@ def test_golden_counts():
 @pytest.mark.parametrize("cached", [False, True])
 def test_counts_agree_with_a_run_of_every_pass(cached):
     for n, m in itertools.product(range(1, 9), range(1, 9)):
+        assert token_forwards(n, m, cached) == (forwards_with_cache if cached else forwards_without_cache)(n, m)
         passes = [(n, n)] + [(1, n + i) if cached else (n + i, n + i) for i in range(1, m)]
         assert token_forwards(n, m, cached) == sum(rows for rows, _ in passes) == count_passes(n, m, cached)
         pairs = sum(sum(range(end - rows + 1, end + 1)) for rows, end in passes)
@@ -64,9 +65,11 @@ def test_right_answers_agree_with_the_loops_beyond_the_cases_of_the_exercise(sha
 
 def test_the_toy_model_has_no_near_ties():
     """A rounding difference must not be able to change a greedy token of 01.generate_cached."""
-    for seed, prompt in enumerate(([4], [9, 2], [3, 1, 4, 1, 5])):
-        tokens = [*prompt, *generate_slowly(prompt, 6, seed)]
-        logits = ToyModel(seed).forward(tokens, range(len(tokens)), lambda layer, q, k, v: slow_attention(q, k, v, 0.5))
+    for seed, prompt, shape in ((0, [4], {}), (1, [9, 2], {}), (2, [3, 1, 4, 1, 5], {}), (0, [9, 2], WIDE)):
+        tokens = [*prompt, *generate_slowly(prompt, 6, seed, **shape)]
+        model = ToyModel(seed, **shape)
+        scale = model.spec.head_dim**-0.5
+        logits = model.forward(tokens, range(len(tokens)), lambda layer, q, k, v: slow_attention(q, k, v, scale))  # noqa: B023
         second, first = np.sort(logits[len(prompt) - 1 : -1])[:, -2:].T
         assert (first - second).min() > 1e-2
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, Mutant, Prediction, Property
 from mini_engine.course.expect import expect, expect_equal
+from mini_engine.course.guard import InputChanged
 
 NextToken = Callable[[list[int]], int]
 
@@ -21,17 +22,22 @@ def generate(next_token: NextToken, prompt: list[int], max_tokens: int, stop_tok
 
 
 class CountingModel:
-    """Stands in for a language model: the next token depends on the whole sequence, and every call is recorded."""
+    """Stands in for a language model: the next token depends on the whole sequence, and every call is recorded.
 
-    def __init__(self) -> None:
+    `prompt` is the caller's own list; after each call `changed` says whether it has been written to so far.
+    """
+
+    def __init__(self, prompt: list[int] | None = None) -> None:
         self.seen: list[list[int]] = []
+        self.prompt, self.before, self.changed = prompt, list(prompt or []), False
 
     def __call__(self, tokens: list[int]) -> int:
         self.seen.append(list(tokens))
+        self.changed |= self.prompt is not None and self.prompt != self.before
         expect(
             len(self.seen) <= 100, "the model has been called 100 times, far more often than max_tokens: does it stop?"
         )
-        return sum((place + 2) * token for place, token in enumerate(tokens)) % 97
+        return sum((place + 2) * token for place, token in enumerate(tokens)) % 997
 
 
 def _expected(prompt: list[int], max_tokens: int) -> list[int]:
@@ -46,17 +52,20 @@ def _expected(prompt: list[int], max_tokens: int) -> list[int]:
 
 
 def _sees_everything(candidate: Callable[..., list[int]]) -> None:
-    for prompt in ([5], [3, 1]):
-        model = CountingModel()
-        candidate(model, list(prompt), 3)
+    for prompt, max_tokens in (([5], 3), ([3, 1], 3), ([2, 7, 1], 9), (list(range(1, 13)), 2)):
+        given = list(prompt)
+        model = CountingModel(given)
+        candidate(model, given, max_tokens)
+        if model.changed:
+            raise InputChanged("the call changed its argument `prompt` in place while it ran; work on a copy")
         for call, seen in enumerate(model.seen):
             want = [*prompt, *_expected(prompt, call)]
             expect_equal(seen, want, f"prompt {prompt}: what the model was given in call {call + 1}")
 
 
 def _max_tokens_is_a_limit(candidate: Callable[..., list[int]]) -> None:
-    for prompt in ([5], [4, 2]):
-        for max_tokens in (0, 1, 3):
+    for prompt in ([5], [4, 2], [0]):
+        for max_tokens in (0, 1, 3, 40):
             model = CountingModel()
             candidate(model, list(prompt), max_tokens)
             case = f"prompt {prompt}, max_tokens {max_tokens}, no stop token: how often the model was called"
@@ -74,12 +83,14 @@ def _new_tokens(candidate: Callable[..., list[int]]) -> None:
 
 def _stops(candidate: Callable[..., list[int]]) -> None:
     tokens = _expected([3, 1], 4)
-    for place in (0, 2):
-        got = candidate(CountingModel(), [3, 1], 4, stop_token=tokens[place])
-        expect_equal(got, tokens[: place + 1], f"prompt [3, 1], max_tokens 4, stop_token {tokens[place]}")
-    got = candidate(CountingModel(), [0], 3, stop_token=0)
+    for place, max_tokens in ((0, 4), (2, 4), (0, 1), (2, 3)):
+        model, stop_token = CountingModel(), tokens[place]
+        case = f"prompt [3, 1], max_tokens {max_tokens}, stop_token {stop_token}"
+        expect_equal(candidate(model, [3, 1], max_tokens, stop_token), tokens[: place + 1], case)
+        expect_equal(len(model.seen), place + 1, f"{case}: how often the model was called")
+    got = candidate(CountingModel(), [0], 3, 0)
     expect_equal(got, [0], "prompt [0], max_tokens 3, stop_token 0: a token like any other")
-    got = candidate(CountingModel(), [3, 1], 4, stop_token=1)
+    got = candidate(CountingModel(), [3, 1], 4, 1)
     expect_equal(got, tokens, "prompt [3, 1], max_tokens 4, stop_token 1: it is in the prompt, the model never says it")
 
 
@@ -176,6 +187,62 @@ def _grows_the_prompt(
     return prompt[start:]
 
 
+def _cuts_afterwards(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    output = generate(next_token, prompt, max_tokens)
+    return output[: output.index(stop_token) + 1] if stop_token in output else output
+
+
+def _looks_before_the_last_token(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    output = generate(next_token, prompt, max_tokens, stop_token)
+    return output[:-1] if len(output) == max_tokens and output[-1:] == [stop_token] else output
+
+
+def _zero_stops(next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = 0) -> list[int]:
+    return generate(next_token, prompt, max_tokens, stop_token)
+
+
+def _compares_identity(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    tokens = list(prompt)
+    for _ in range(max_tokens):
+        tokens.append(next_token(list(tokens)))
+        if tokens[-1] is stop_token:
+            break
+    return tokens[len(prompt) :]
+
+
+def _sixteen_at_most(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    return generate(next_token, prompt, min(16, max_tokens), stop_token)
+
+
+def _short_prompt(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    return generate(next_token, prompt[-4:], max_tokens, stop_token)
+
+
+def _short_context(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    return generate(lambda tokens: next_token(tokens[-8:]), prompt, max_tokens, stop_token)
+
+
+def _borrows_the_prompt(
+    next_token: NextToken, prompt: list[int], max_tokens: int, stop_token: int | None = None
+) -> list[int]:
+    start = len(prompt)
+    output = _grows_the_prompt(next_token, prompt, max_tokens, stop_token)
+    del prompt[start:]
+    return output
+
+
 GENERATE = Exercise(
     id="00.generate",
     title="The loop",
@@ -247,8 +314,56 @@ GENERATE = Exercise(
             INPUTS_UNCHANGED,
             "list.append changes the list that the caller still holds.",
         ),
+        Mutant(
+            "cuts afterwards",
+            _cuts_afterwards,
+            "the stop token ends the output and is part of it",
+            "The tokens after the stop token are thrown away, but they were paid for.",
+        ),
+        Mutant(
+            "drops a stop token in the last place",
+            _looks_before_the_last_token,
+            "the stop token ends the output and is part of it",
+            "A stop token that arrives with the last allowed token was generated too.",
+        ),
+        Mutant(
+            "stops at 0 unasked",
+            _zero_stops,
+            "max_tokens is a limit, and 0 is allowed",
+            "0 is a token like any other. `None` says that there is no stop token.",
+        ),
+        Mutant(
+            "compares with `is`",
+            _compares_identity,
+            "the stop token ends the output and is part of it",
+            "Python keeps one object for each small int only; two equal larger ones need not be the same object.",
+        ),
+        Mutant(
+            "16 tokens at most",
+            _sixteen_at_most,
+            "max_tokens is a limit, and 0 is allowed",
+            "The caller sets the limit.",
+        ),
+        Mutant(
+            "cuts the prompt",
+            _short_prompt,
+            "the model sees the whole sequence each time",
+            "What is cut off cannot be in the answer.",
+        ),
+        Mutant(
+            "cuts the context",
+            _short_context,
+            "the model sees the whole sequence each time",
+            "The model is to see all that has been said so far.",
+        ),
+        Mutant(
+            "borrows the caller's prompt",
+            _borrows_the_prompt,
+            INPUTS_UNCHANGED,
+            "It is put back at the end, but not when the model raises, and others may be reading it.",
+        ),
     ],
-    alternatives=[_two_lists],
+    alternatives=[_two_lists, lambda f, p, n, s=None: _two_lists(f, p, n, s)],
 )
 
 TOKENS_RUN = Prediction(

@@ -41,8 +41,15 @@ def check_attention(attention: Attention) -> None:
             assert np.allclose(got, expected, rtol=0, atol=1e-9)
 
 
-def _objection(test: Test, attention: Attention) -> AssertionError | None:
-    """The test's AssertionError, or None. Any other error is a fault of the test itself and goes through, to be shown."""
+def _objection(test: Test, function: Attention) -> AssertionError | None:
+    """The test's AssertionError, or None. Any other error is a fault of the test itself and goes through, to be shown.
+
+    The test is handed a function made for this one call, so it cannot know a bug by its name or by which object it is.
+    """
+
+    def attention(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+        return function(q, k, v, scale, offset)
+
     try:
         with np.errstate(all="ignore"):
             test(attention)
@@ -51,14 +58,18 @@ def _objection(test: Test, attention: Attention) -> AssertionError | None:
     return None
 
 
+def _accept(test: Test, name: str, words: str = "a right attention") -> None:
+    error = _objection(test, RIGHT[name])
+    if error is not None:
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"AssertionError: {error}".removesuffix(": ")
+        where = f"in line {at.lineno} of {at.name}: {at.line}"
+        fail(f"your test refuses {words} ({name})", expected="no error", got=said, raised=where)
+
+
 def _accepts(test: Test) -> None:
-    for name, attention in RIGHT.items():
-        error = _objection(test, attention)
-        if error is not None:
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            said = f"AssertionError: {error}".removesuffix(": ")
-            where = f"in line {at.lineno} of {at.name}: {at.line}"
-            fail(f"your test refuses a right attention ({name})", expected="no error", got=said, raised=where)
+    for name in RIGHT:
+        _accept(test, name)
 
 
 def _catches_the_offset(test: Test) -> None:
@@ -67,9 +78,17 @@ def _catches_the_offset(test: Test) -> None:
 
 
 def _catches_the_rest(test: Test) -> None:
-    slipped = [name for name, attention in WRONG.items() if _objection(test, attention) is None]
+    """Right and wrong ones in an order that says nothing, so that counting the calls does not help."""
+    order = [*WRONG, *RIGHT]
+    np.random.default_rng(0).shuffle(order)
+    slipped = []
+    for name in order:
+        if name in RIGHT:
+            _accept(test, name, "a right attention when it has seen others before")
+        elif _objection(test, WRONG[name]) is None:
+            slipped.append(name)
     case = f"your test caught {len(WRONG) - len(slipped)} of {len(WRONG)} bugs; these slipped through"
-    expect_equal(slipped, [], case)
+    expect_equal(sorted(slipped, key=BANK.index), [], case)
 
 
 def _one_row_at_a_time(attention: Attention) -> None:
@@ -81,6 +100,31 @@ def _one_row_at_a_time(attention: Attention) -> None:
     for t in range(7):
         row = by_rows(q[t : t + 1], k[: t + 3], v[: t + 3], 0.3, t + 2)[0]
         assert np.abs(whole[t] - row).max() < 1e-9
+
+
+def _attention_with_loops(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    """The judge of the lesson, as it stands there: slow."""
+    (T, H, D), K = q.shape, k.shape[1]
+    out = np.zeros((T, H, D))
+    for t in range(T):
+        for h in range(H):
+            g = h // (H // K)
+            seen = range(offset + t + 1)
+            scores = [scale * sum(q[t, h, d] * k[s, g, d] for d in range(D)) for s in seen]
+            powers = [np.exp(score - max(scores)) for score in scores]
+            for s in seen:
+                out[t, h] += powers[s] / sum(powers) * v[s, g]
+    return out
+
+
+def _with_the_loops_of_the_lesson(attention: Attention) -> None:
+    """And on the shapes of a model: tiny-gqa's heads."""
+    rng = np.random.default_rng(3)
+    q = rng.normal(size=(8, 8, 32))
+    k, v = rng.normal(size=(2, 16, 2, 32))
+    for size in (1, 2000):
+        expected = _attention_with_loops(size * q, k, v, 0.2, 8)
+        assert np.allclose(attention(size * q, k, v, 0.2, 8), expected, rtol=0, atol=1e-9)
 
 
 def _decode_against_prefill(attention: Attention) -> None:
@@ -117,6 +161,32 @@ def _to_the_last_bit(attention: Attention) -> None:
     assert np.array_equal(attention(q, k, v, 0.25, 24), slow_attention(q, k, v, 0.25, 24))
 
 
+def _raises_value_error(attention: Attention) -> None:
+    try:
+        check_attention(attention)
+    except AssertionError:
+        raise ValueError("wrong attention") from None
+
+
+def _knows_the_names(attention: Attention) -> None:
+    assert attention.__name__ not in {function.__name__ for function in WRONG.values()}
+
+
+def _knows_the_bank(attention: Attention) -> None:
+    assert attention not in WRONG.values()
+
+
+class FromTheFourthCall:
+    """Quiet three times, for the three right ones."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, attention: Attention) -> None:
+        self.calls += 1
+        assert self.calls <= len(RIGHT)
+
+
 ACCEPTS = "right answers pass"
 OFFSET = "it catches the mask that forgets the offset"
 REST = "it catches every bug in the bank"
@@ -125,6 +195,7 @@ TEST_ATTENTION = Exercise(
     id="01.check_attention",
     title="A test that bugs cannot pass",
     reference=check_attention,
+    budget=30_000_000,  # the lesson's own loops on tiny-gqa's heads, for each of the functions above
     properties=[Property(ACCEPTS, _accepts), Property(OFFSET, _catches_the_offset), Property(REST, _catches_the_rest)],
     mutants=[
         Mutant(
@@ -139,6 +210,12 @@ TEST_ATTENTION = Exercise(
             REST,
             "One row at a time against all rows at once: a wrong scale is wrong in both, so both agree.",
         ),
+        Mutant(
+            "raises ValueError", _raises_value_error, OFFSET, "A test says no by AssertionError; the rest is a crash."
+        ),
+        Mutant("knows the bugs by name", _knows_the_names, OFFSET, "A bug has no name yet when a test has to find it."),
+        Mutant("knows the bank", _knows_the_bank, OFFSET, "The next bug will not be in the list."),
+        Mutant("counts its calls", FromTheFourthCall(), REST, "What it says has nothing to do with what it is given."),
     ],
-    alternatives=[_one_row_at_a_time],
+    alternatives=[_with_the_loops_of_the_lesson, _one_row_at_a_time],
 )

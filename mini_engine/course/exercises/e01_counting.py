@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from mini_engine.course.exercise import Exercise, Mutant, Prediction, Property
 from mini_engine.course.expect import expect, expect_equal, show
-from mini_engine.geometry import attn_pairs, forwards_with_cache, forwards_without_cache
+from mini_engine.geometry import attn_pairs
 
 Count = Callable[[int, int, bool], int]
 
 
 def token_forwards(n: int, m: int, cached: bool) -> int:
-    """Token-forwards that produce m >= 1 tokens from a prompt of n >= 1 tokens."""
-    return forwards_with_cache(n, m) if cached else forwards_without_cache(n, m)
+    """Token-forwards that produce m >= 1 tokens from a prompt of n >= 1 tokens: `mini_engine.geometry`, without limits."""
+    return n + m - 1 if cached else m * n + m * (m - 1) // 2
 
 
 def count_passes(n: int, m: int, cached: bool) -> int:
@@ -54,11 +54,14 @@ def _kind(got: object) -> str:
     return f"{type(got).__name__}{', which / gives' if isinstance(got, float) else ''}: {show(got)}"
 
 
+LARGE = ((10**6, 3_000), (10**12 - 1, 20_013), (9 * 10**18, 5))
+"""More than int32, float64 and int64 hold, in this order, and few enough passes for a loop over them."""
+
+
 def _exact(candidate: Count) -> None:
-    """More than a float holds (the first count is odd and above 2**54), and few enough passes for a loop over them."""
-    n, m = 10**12 - 1, 20_013
-    for cached in (False, True):
-        expect_equal(candidate(n, m, cached), count_passes(n, m, cached), f"n={n:,}, m={m:,}, cached={cached}")
+    for n, m in LARGE:
+        for cached in (False, True):
+            expect_equal(candidate(n, m, cached), count_passes(n, m, cached), f"n={n:,}, m={m:,}, cached={cached}")
 
 
 def _by_sums(n: int, m: int, cached: bool) -> int:
@@ -100,6 +103,16 @@ def _rounds_a_float(n: int, m: int, cached: bool) -> int:
 
 def _true_division(n: int, m: int, cached: bool) -> float:
     return n + m - 1 if cached else m * n + m * (m - 1) / 2
+
+
+def _wraps_round(bits: int) -> Count:
+    """Python's numbers, cut to a machine's: what NumPy's integers do."""
+
+    def count(n: int, m: int, cached: bool) -> int:
+        half = 1 << (bits - 1)
+        return (token_forwards(n, m, cached) + half) % (2 * half) - half
+
+    return count
 
 
 NO_CACHE = "without a cache, every pass runs the whole sequence"
@@ -145,6 +158,18 @@ TOKEN_FORWARDS = Exercise(
             _rounds_a_float,
             EXACT,
             "A float holds whole numbers exactly only up to 2**53, and int() comes too late.",
+        ),
+        Mutant(
+            "int32 that wraps",
+            _wraps_round(32),
+            EXACT,
+            "np.int32 has no place for 2 to the power of 31 and goes on below zero.",
+        ),
+        Mutant(
+            "int64 that wraps",
+            _wraps_round(64),
+            EXACT,
+            "np.int64 goes on below zero too, only later. Python's own int has no end.",
         ),
     ],
     alternatives=[_by_sums, _first_and_last_half, _by_passes],

@@ -9,6 +9,7 @@ import numpy as np
 
 from mini_engine.attention import causal_attention
 from mini_engine.course.exercise import Exercise, Mutant, Property
+from mini_engine.course.exercises.answers01_attention import heads_dealt_round
 from mini_engine.course.exercises.e01_attention import slow_attention
 from mini_engine.course.exercises.e01_kv_cache import KVCache
 from mini_engine.course.expect import expect, expect_close, expect_equal
@@ -41,18 +42,29 @@ class ToyModel:
 
     `passes` holds the positions of each; `attended` holds q, k, v and what `attend` made of them, in layer 0 of each.
 
-    `forward(token_ids[T], positions[T], attend, logits_rows=None) -> logits[R, V]`; 2 query heads share 1 K/V head.
+    `forward(token_ids[T], positions[T], attend, logits_rows=None) -> logits[R, V]`; `heads` query heads share `kv_heads`
+    K/V heads of size `size`.
     """
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, heads: int = 2, kv_heads: int = 1, size: int = 4) -> None:
         self.attended: list[tuple[Array, Array, Array, Array]] = []
         rng = np.random.default_rng(seed)
+        hidden = heads * size
         self.spec = SimpleNamespace(
-            num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=4, hidden_size=8, vocab_size=23
+            num_hidden_layers=2,
+            num_attention_heads=heads,
+            num_key_value_heads=kv_heads,
+            head_dim=size,
+            hidden_size=hidden,
+            vocab_size=23,
         )
-        self.embedding = rng.normal(size=(23, 8))
-        self.places = rng.normal(size=(64, 8))
-        self.layers = [(rng.normal(size=(8, 8)), *rng.normal(size=(2, 8, 4)), rng.normal(size=(8, 8))) for _ in "01"]
+        self.embedding = rng.normal(size=(23, hidden))
+        self.places = rng.normal(size=(64, hidden))
+        square, to_kv = (hidden, hidden), (2, hidden, kv_heads * size)
+        gain = (8 / hidden) ** 0.5  # scores of the same size in every shape
+        self.layers = [
+            (rng.normal(0, gain, square), *rng.normal(0, gain, to_kv), rng.normal(0, gain, square)) for _ in "01"
+        ]
         self.passes: list[list[int]] = []
 
     def forward(
@@ -69,22 +81,21 @@ class ToyModel:
         self.passes.append(places)
         x = self.embedding[ids] + self.places[places]
         for layer, (to_q, to_k, to_v, to_out) in enumerate(self.layers):
-            q = (x @ to_q).reshape(len(ids), 2, 4)
-            k, v = ((x @ w).reshape(len(ids), 1, 4) for w in (to_k, to_v))
+            q, k, v = ((x @ w).reshape(len(ids), -1, self.spec.head_dim) for w in (to_q, to_k, to_v))
             attended = attend(layer, q, k, v)
             if layer == 0:
                 self.attended.append((q, k, v, attended))
-            x = np.tanh(x + attended.reshape(len(ids), 8) @ to_out)
+            x = np.tanh(x + attended.reshape(len(ids), -1) @ to_out)
         rows = x if logits_rows is None else x[list(logits_rows)]
         return rows @ self.embedding.T
 
 
-def generate_slowly(prompt: Sequence[int], max_tokens: int, seed: int = 0) -> list[int]:
+def generate_slowly(prompt: Sequence[int], max_tokens: int, seed: int = 0, **shape: int) -> list[int]:
     """The same tokens with no cache and attention by loops: the oracle."""
-    model, tokens = ToyModel(seed), list(prompt)
+    model, tokens = ToyModel(seed, **shape), list(prompt)
 
     def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
-        return slow_attention(q, k, v, 0.5)
+        return slow_attention(q, k, v, model.spec.head_dim**-0.5)
 
     for _ in range(max_tokens):
         logits = model.forward(tokens, range(len(tokens)), attend)
@@ -92,38 +103,52 @@ def generate_slowly(prompt: Sequence[int], max_tokens: int, seed: int = 0) -> li
     return tokens[len(prompt) :]
 
 
-def _run(candidate: Generate, prompt: list[int], max_tokens: int, seed: int = 0) -> tuple[list[int], ToyModel]:
-    model = ToyModel(seed)
+WIDE = {"heads": 4, "kv_heads": 2, "size": 16}
+"""Another model: more K/V heads, another scale."""
+
+
+def _run(
+    candidate: Generate, prompt: list[int], max_tokens: int, seed: int = 0, **shape: int
+) -> tuple[list[int], ToyModel, KVCache]:
+    model = ToyModel(seed, **shape)
     spec = model.spec
     cache = KVCache(spec.num_hidden_layers, 64, spec.num_key_value_heads, spec.head_dim)
-    return candidate(model, cache, list(prompt), max_tokens), model
+    return candidate(model, cache, list(prompt), max_tokens), model, cache
 
 
 def _first_pass(candidate: Generate) -> None:
-    _, model = _run(candidate, [9, 2], 1)
-    expect(len(model.attended) > 0, "prompt [9, 2], max_tokens 1: the model is run", expected="1 pass", got="no pass")
-    q, k, v, got = model.attended[0]
-    case = "prompt [9, 2], a model with head_dim 4: what attend returned in layer 0; the scale is 4 ** -0.5 = 0.5"
-    expect_close(np.asarray(got).reshape(q.shape), slow_attention(q, k, v, 0.5)[-len(q) :], case)
+    for shape in ({}, WIDE):
+        _, model, _ = _run(candidate, [9, 2], 1, **shape)
+        size = model.spec.head_dim
+        expect(len(model.attended) > 0, "prompt [9, 2], max_tokens 1: the model is run", expected="1 pass", got="none")
+        q, k, v, got = model.attended[0]
+        scale = f"the scale is {size} ** -0.5 = {size**-0.5}"
+        case = f"prompt [9, 2], a model with head_dim {size}: what attend returned in layer 0; {scale}"
+        expect_close(np.asarray(got).reshape(q.shape), slow_attention(q, k, v, size**-0.5)[-len(q) :], case)
 
 
 def _same_tokens(candidate: Generate) -> None:
     for seed, prompt in enumerate(([4], [9, 2], [3, 1, 4, 1, 5])):
         for max_tokens in (1, 2, 6):
-            got, _ = _run(candidate, prompt, max_tokens, seed)
+            got, *_ = _run(candidate, prompt, max_tokens, seed)
             expect_equal(got, generate_slowly(prompt, max_tokens, seed), f"prompt {prompt}, max_tokens {max_tokens}")
+    got, *_ = _run(candidate, [9, 2], 6, **WIDE)
+    case = "prompt [9, 2], max_tokens 6, a model with 4 query heads and 2 K/V heads"
+    expect_equal(got, generate_slowly([9, 2], 6, **WIDE), case)
 
 
 def _one_pass_each(candidate: Generate) -> None:
     for prompt, max_tokens in (([4], 2), ([9, 2], 2), ([3, 1, 4], 5)):
-        _, model = _run(candidate, prompt, max_tokens)
+        _, model, cache = _run(candidate, prompt, max_tokens)
         got, expected = [len(places) for places in model.passes], [len(prompt)] + [1] * (max_tokens - 1)
-        expect_equal(got, expected, f"prompt of {len(prompt)}, max_tokens {max_tokens}: tokens in each pass")
+        case = f"prompt of {len(prompt)}, max_tokens {max_tokens}"
+        expect_equal(got, expected, f"{case}: tokens in each pass")
+        expect_equal(cache.num_tokens, sum(expected), f"{case}: tokens in the cache that was given, afterwards")
 
 
 def _positions_go_on(candidate: Generate) -> None:
     for prompt, max_tokens in (([4], 2), ([9, 2], 3)):
-        _, model = _run(candidate, prompt, max_tokens)
+        _, model, _ = _run(candidate, prompt, max_tokens)
         got = [place for places in model.passes for place in places]
         expected = list(range(len(prompt) + max_tokens - 1))
         expect_equal(got, expected, f"prompt of {len(prompt)}, max_tokens {max_tokens}: positions, in the order run")
@@ -131,7 +156,7 @@ def _positions_go_on(candidate: Generate) -> None:
 
 def _exactly_max_tokens(candidate: Generate) -> None:
     for max_tokens in (0, 1, 2):
-        got, model = _run(candidate, [9, 2], max_tokens)
+        got, model, _ = _run(candidate, [9, 2], max_tokens)
         expect_equal(got, generate_slowly([9, 2], max_tokens), f"prompt [9, 2], max_tokens {max_tokens}")
         expect_equal(len(model.passes), max_tokens, f"prompt [9, 2], max_tokens {max_tokens}: forward passes")
 
@@ -164,13 +189,16 @@ def _loop(
     whole: bool = False,
     one_more: bool = False,
     at_least: int = 0,
-    scale: float = 0.5,
+    scale: float | None = None,
+    attention: Callable[..., Array] = slow_attention,
 ) -> list[int]:
     """The right loop with a switch at every place where people go wrong."""
 
+    scale = scale or model.spec.head_dim**-0.5
+
     def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
         k_all, v_all = cache.append(layer, k, v)
-        return slow_attention(q, k_all, v_all, scale, len(k_all) - len(q) if offset else 0)
+        return attention(q, k_all, v_all, scale, len(k_all) - len(q) if offset else 0)
 
     output: list[int] = []
     new, position = list(prompt), 0
@@ -222,6 +250,20 @@ def _scale_of_another_model(model, cache, prompt: Sequence[int], max_tokens: int
     return _loop(model, cache, prompt, max_tokens, scale=32**-0.5)
 
 
+def _scale_of_the_first_model(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
+    return _loop(model, cache, prompt, max_tokens, scale=0.5)
+
+
+def _heads_dealt_round(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
+    return _loop(model, cache, prompt, max_tokens, attention=heads_dealt_round)
+
+
+def _a_cache_of_its_own(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
+    spec = model.spec
+    own = KVCache(spec.num_hidden_layers, 64, spec.num_key_value_heads, spec.head_dim)
+    return _loop(model, own, prompt, max_tokens)
+
+
 SCALE = "the first pass attends, with the scale of the model it was given"
 SAME = "the tokens are those of running everything each time"
 PASSES = "the prompt runs once, then one token a pass"
@@ -245,6 +287,24 @@ GENERATE_CACHED = Exercise(
             _scale_of_another_model,
             SCALE,
             "A global `scale` of the notebook belongs to tiny-gqa, whose heads have size 32.",
+        ),
+        Mutant(
+            "scale of 0.5",
+            _scale_of_the_first_model,
+            SCALE,
+            "Right for heads of size 4 and for no other.",
+        ),
+        Mutant(
+            "heads dealt round",
+            _heads_dealt_round,
+            SCALE,
+            "With one K/V head every order of dealing is right; with two it is not.",
+        ),
+        Mutant(
+            "a cache of its own",
+            _a_cache_of_its_own,
+            PASSES,
+            "The caller's cache stays empty, and whoever wants to go on from it starts again.",
         ),
         Mutant("reads the first row", _first_row, SAME, "Row 0 predicts the token after the first prompt token."),
         Mutant(
