@@ -9,11 +9,14 @@ without attention, experts counted in five ways.
 from __future__ import annotations
 
 import json
+import math
 import os
+import reprlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .arguments import count
 from .hf_families import (
     HEAD_DIM_BY_DEFAULT,
     LEARNED_POSITIONS,
@@ -27,6 +30,9 @@ from .hf_families import (
 )
 from .hf_layers import attention_layers, expert_layers
 
+MAX_LAYERS = 10_000
+"""More than any model has. What comes of a configuration is made layer by layer, so a slip must not cost minutes."""
+
 
 def read_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a `ModelSpec` from a `config.json`, the folder that holds one, or its contents.
@@ -34,23 +40,42 @@ def read_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str,
     Raises FileNotFoundError with the remedy, or ValueError naming the field that is missing or cannot be read.
     """
     config, name = _load(source)
-    return _Reader(config, name).fields()
+    reader = _Reader(config, name)
+    try:
+        return reader.fields()
+    except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
+        # Fields that only some families have are used as they come: a list for a number, a text for a list.
+        raise ValueError(f"{reader.where}: a field holds a value of the wrong kind ({error})") from error
 
 
 def _load(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     if isinstance(source, Mapping):
         return source, str(source.get("name") or source.get("_name_or_path") or "")
+    if not os.fspath(source):  # as a path it would be the folder we happen to be in
+        raise FileNotFoundError("the path is empty: give a model's config.json, or the folder that holds it")
     path = Path(source)
     path = path / "config.json" if path.is_dir() else path
     if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist: give a model's config.json, or the folder that holds it")
+        fault = "is not a file" if path.exists() else "does not exist"
+        raise FileNotFoundError(f"{path} {fault}: give a model's config.json, or the folder that holds it")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except RecursionError:
+        raise ValueError(f"{path} is nested too deeply for a config.json: fetch the file again") from None
+    except ValueError as error:  # broken JSON, broken UTF-8, or a number of thousands of digits
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(config, dict):
         raise ValueError(f"{path} holds a {type(config).__name__}, not the object a config.json is")
     return config, str(config.get("name") or path.resolve().parent.name)
+
+
+def token_ids(field: str, value: Any) -> tuple[int, ...]:
+    """The ids that a field gives as one number, a list or null. ValueError for anything else."""
+    listed = value if isinstance(value, list) else [] if value is None else [value]
+    for token_id in listed:
+        if not isinstance(token_id, int) or isinstance(token_id, bool):
+            raise ValueError(f"{field}={reprlib.repr(value)} must be a token id, a list of them, or null")
+    return tuple(listed)
 
 
 class _Reader:
@@ -62,6 +87,7 @@ class _Reader:
             config, self.nested = inner, True
         self.config = config
         self.model_type = str(config.get("model_type") or self.outer.get("model_type") or "llama")
+        self.where = f"the configuration of {name}" if name else "the configuration"
 
     def get(self, field: str, default: Any = None) -> Any:
         sections = [
@@ -78,15 +104,19 @@ class _Reader:
 
     def integer(self, field: str, default: Any = None) -> int:
         value = self.get(field, default)
-        where = f"the configuration of {self.name}" if self.name else "the configuration"
         if value is None:
             names = " or ".join((field, *OTHER_NAMES.get(field, ())))
-            raise ValueError(f"{where} (model_type {self.model_type!r}) lacks {names}")
+            raise ValueError(f"{self.where} (model_type {self.model_type!r}) lacks {names}")
         if isinstance(value, list) and len(set(map(str, value))) == 1:
             value = value[0]
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"{where}: {field}={value!r} must be one integer")
+            raise ValueError(f"{self.where}: {field}={reprlib.repr(value)} must be one integer")
         return value
+
+    def positive(self, field: str, value: Any) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
+            raise ValueError(f"{self.where}: {field}={reprlib.repr(value)} must be a finite number above 0")
+        return float(value)
 
     def fields(self) -> dict[str, Any]:
         if self.outer.get("is_encoder_decoder") or self.config.get("is_encoder_decoder"):
@@ -110,7 +140,7 @@ class _Reader:
             "intermediate_size": self._intermediate_size(hidden),
             "vocab_size": self.integer("vocab_size", self.outer.get("vocab_size")),
             "max_position_embeddings": self.integer("max_position_embeddings", self._no_limit()),
-            "rms_norm_eps": float(self.get("rms_norm_eps", 1e-6)),
+            "rms_norm_eps": self.positive("rms_norm_eps", self.get("rms_norm_eps", 1e-6)),
             "tie_word_embeddings": self._tied(),
             "gated_mlp": self.model_type not in TWO_MATRIX_MLP,
         }
@@ -124,7 +154,8 @@ class _Reader:
 
     def _num_layers(self) -> int:
         kinds = self.config.get("layers_block_type") or self.config.get("hybrid_override_pattern")
-        return self.integer("num_hidden_layers", len(kinds) if kinds else None)
+        layers = self.integer("num_hidden_layers", len(kinds) if kinds else None)
+        return count("num_hidden_layers", layers, limit=MAX_LAYERS)  # what follows looks at every layer
 
     def _kv_heads(self, heads: int) -> int:
         """Absent KV heads mean one per query head, but for the families that say multi-query with a switch."""
@@ -170,8 +201,11 @@ class _Reader:
 
     def _tied(self) -> bool:
         for config in (self.config, self.outer):
-            if config.get("tie_word_embeddings") is not None:
-                return bool(config["tie_word_embeddings"])
+            tied = config.get("tie_word_embeddings")
+            if tied is not None:
+                if not isinstance(tied, bool):
+                    raise ValueError(f"{self.where}: tie_word_embeddings={reprlib.repr(tied)} must be true or false")
+                return tied
         return self.model_type in TIED_BY_DEFAULT
 
     def _rope(self) -> dict[str, Any]:
@@ -183,7 +217,7 @@ class _Reader:
         scaling = self.config.get("rope_scaling") or parameters
         kind = scaling.get("rope_type") or scaling.get("type") or "default"
         return {
-            "rope_theta": float(parameters.get("rope_theta") or self.get("rope_theta", 10000.0)),
+            "rope_theta": self.positive("rope_theta", parameters.get("rope_theta") or self.get("rope_theta", 10000.0)),
             "rope_scaling": None
             if kind == "default"
             else {key: value for key, value in scaling.items() if key != "rope_theta"},
@@ -193,8 +227,8 @@ class _Reader:
         eos = self.get("eos_token_id", self.outer.get("eos_token_id"))
         bos = self.get("bos_token_id", self.outer.get("bos_token_id"))
         return {
-            "bos_token_id": bos[0] if isinstance(bos, list) else bos,
-            "eos_token_ids": () if eos is None else tuple(eos) if isinstance(eos, list) else (eos,),
+            "bos_token_id": next(iter(token_ids("bos_token_id", bos)), None),
+            "eos_token_ids": token_ids("eos_token_id", eos),
         }
 
     def _latent(self) -> dict[str, Any]:

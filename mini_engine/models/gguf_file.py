@@ -125,6 +125,11 @@ class GGUFFile:
             raise UnsupportedModelError(
                 f"{self.path}: the model is split over {self.field('split.count')} files; merge them with llama.cpp's gguf-split"
             )
+        layers = self.field("llama.block_count")
+        if layers > len(self._tensors):  # before anything is made for each layer
+            raise CorruptModelError(
+                f"{self.path}: llama.block_count is {layers}, the file holds {len(self._tensors)} tensors; {REMEDY}"
+            )
         heads, hidden = self.field("llama.attention.head_count"), self.field("llama.embedding_length")
         context = self.field("llama.context_length")
         head_dim = self.field("llama.attention.key_length", None) or hidden // heads
@@ -153,7 +158,7 @@ class GGUFFile:
         eos = self.field("tokenizer.ggml.eos_token_id", None)
         return ModelSpec(
             name=self.path.stem,
-            num_hidden_layers=self.field("llama.block_count"),
+            num_hidden_layers=layers,
             hidden_size=hidden,
             num_attention_heads=heads,
             num_key_value_heads=self.field("llama.attention.head_count_kv", heads),

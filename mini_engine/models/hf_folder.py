@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from mini_engine.catalog import ModelSpec
+from mini_engine.hf_config import token_ids
 from mini_engine.models.errors import CorruptModelError, UnsupportedModelError
-from mini_engine.models.llama_layout import check_spec
+from mini_engine.models.llama_layout import check_spec, check_special_ids
 from mini_engine.models.safetensors_file import SafetensorsFile
 from mini_engine.models.tokenizer import Tokenizer, check_vocabulary
 
@@ -26,6 +27,10 @@ def read_json(path: Path) -> dict[str, Any]:
         raise CorruptModelError(
             f"{path}: the file is missing; a model folder needs it, fetch the folder again"
         ) from None
+    except OSError as error:  # a folder of that name, no right to read it
+        raise CorruptModelError(f"{path}: not a readable file ({error.strerror}); fetch the folder again") from None
+    except RecursionError:
+        raise CorruptModelError(f"{path}: nested too deeply; fetch the file again") from None
     except ValueError as error:  # broken JSON or broken UTF-8
         raise CorruptModelError(f"{path}: not valid JSON ({error}); fetch the file again") from None
     if not isinstance(value, dict):
@@ -42,6 +47,8 @@ def check_supported(config: dict[str, Any], path: Path) -> None:
     architectures = config.get("architectures") or []
     if architectures != ["LlamaForCausalLM"] and not (not architectures and config.get("model_type") == "llama"):
         refuse("architectures", architectures or config.get("model_type"), "LlamaForCausalLM")
+    if config.get("model_type", "llama") != "llama":  # which of the two would be right?
+        refuse("model_type", config["model_type"], "'llama'")
     for place in ("rope_parameters", "rope_scaling"):  # transformers 5 writes the first, older versions the second
         rope = config.get(place) or {}
         kind = rope.get("rope_type", rope.get("type", "default"))
@@ -84,14 +91,22 @@ class HFFolder:
         except (ValueError, KeyError, TypeError, AttributeError) as error:  # a value missing or of the wrong type
             raise CorruptModelError(f"{config_path}: {error}; fetch the file again") from error
         check_spec(spec, config_path)
-        if (
-            path / "generation_config.json"
-        ).exists():  # chat models often name more than one end token here, and only here
-            eos = read_json(path / "generation_config.json").get("eos_token_id")
-            if eos is not None:
-                spec = dataclasses.replace(spec, eos_token_ids=tuple(eos) if isinstance(eos, list) else (eos,))
+        spec = self._with_more_end_tokens(spec)
         self.spec = dataclasses.replace(spec, name=spec.name or path.absolute().name)
         self._files = self._open()
+
+    def _with_more_end_tokens(self, spec: ModelSpec) -> ModelSpec:
+        """Chat models often name more than one end token in generation_config.json, and only there."""
+        path = self.path / "generation_config.json"
+        eos = read_json(path).get("eos_token_id") if path.exists() else None
+        if eos is None:
+            return spec
+        try:
+            spec = dataclasses.replace(spec, eos_token_ids=token_ids("eos_token_id", eos))
+        except ValueError as error:
+            raise CorruptModelError(f"{path}: {error}; fetch the file again") from None
+        check_special_ids(spec, path)
+        return spec
 
     def _open(self) -> dict[str, SafetensorsFile]:
         """tensor name -> its file."""
@@ -156,9 +171,9 @@ class HFFolder:
             eos_token_ids=self.spec.eos_token_ids,
             chat_template=self._chat_template(config),
             special_tokens={  # a string, or (in older files) an object with its content; add_bos_token and the like are neither
-                name: value["content"] if isinstance(value, dict) else value
-                for name, value in named.items()
-                if isinstance(value, str | dict)
+                name: value
+                for name, given in named.items()
+                if isinstance(value := given.get("content") if isinstance(given, dict) else given, str)
             },
         )
         check_vocabulary(tokenizer, self.spec, path)
@@ -166,9 +181,18 @@ class HFFolder:
 
     def _chat_template(self, config: dict[str, Any]) -> str | None:
         path = self.path / "chat_template.jinja"
-        if path.exists():
-            return path.read_text(encoding="utf-8")
+        try:
+            if path.exists():
+                return path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CorruptModelError(f"{path}: not a readable text file ({error}); fetch the file again") from None
         template = config.get("chat_template")
         if isinstance(template, list):  # several, by name
-            return {entry["name"]: entry["template"] for entry in template}.get("default")
+            named = [entry for entry in template if isinstance(entry, dict) and entry.get("name") == "default"]
+            template = named[0].get("template") if named else None
+        if template is not None and not isinstance(template, str):
+            path = self.path / "tokenizer_config.json"
+            raise CorruptModelError(
+                f"{path}: chat_template must be a text, found a {type(template).__name__}; fetch the file again"
+            )
         return template

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -11,6 +12,7 @@ from mini_engine.models.checkpoint import Checkpoint
 from mini_engine.models.errors import CorruptModelError
 
 EMBED, NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
+MAX_POSITIONS = 1 << 22  # the longest context of a published Llama
 HARMLESS = re.compile(r"\.rotary_emb\.inv_freq$")  # old files store the RoPE frequencies, which are computed here
 
 
@@ -46,8 +48,8 @@ def check_spec(spec: ModelSpec, source: object) -> None:
     """Raise CorruptModelError when the numbers of a configuration, each possible alone, do not make a Llama."""
     for field in ("rms_norm_eps", "rope_theta"):
         value = getattr(spec, field)
-        if not isinstance(value, int | float) or not value > 0:
-            raise CorruptModelError(f"{source}: {field} must be a positive number, found {value!r}")
+        if not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise CorruptModelError(f"{source}: {field} must be a finite number above 0, found {value!r}")
     if spec.num_attention_heads % spec.num_key_value_heads:
         raise CorruptModelError(
             f"{source}: num_attention_heads={spec.num_attention_heads} must be a multiple of "
@@ -55,6 +57,24 @@ def check_spec(spec: ModelSpec, source: object) -> None:
         )
     if spec.head_dim % 2:
         raise CorruptModelError(f"{source}: head_dim must be even for rotary embeddings, found {spec.head_dim}")
+    if spec.max_position_embeddings > MAX_POSITIONS:
+        raise CorruptModelError(
+            f"{source}: max_position_embeddings must be at most {MAX_POSITIONS}, found {spec.max_position_embeddings}: "
+            "the table of rotary angles has one row for each"
+        )
+    check_special_ids(spec, source)
+
+
+def check_special_ids(spec: ModelSpec, source: object) -> None:
+    """Raise CorruptModelError for a begin or end token that is not in the vocabulary: it could never be sampled."""
+    bos = () if spec.bos_token_id is None else (spec.bos_token_id,)
+    for field, ids in (("bos_token_id", bos), ("eos_token_id", spec.eos_token_ids)):
+        for token_id in ids:
+            if not isinstance(token_id, int) or not 0 <= token_id < spec.vocab_size:
+                raise CorruptModelError(
+                    f"{source}: {field} must be in 0 .. {spec.vocab_size - 1} (vocab_size={spec.vocab_size}), "
+                    f"found {token_id!r}"
+                )
 
 
 def check_tensors(checkpoint: Checkpoint) -> None:

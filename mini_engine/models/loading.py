@@ -17,6 +17,8 @@ from mini_engine.models.hf_folder import HFFolder
 from mini_engine.models.paths import find_model
 
 if TYPE_CHECKING:
+    import torch
+
     from mini_engine.models.llama import LlamaModel
     from mini_engine.models.llama_numpy import NumpyLlama
     from mini_engine.models.tokenizer import Tokenizer
@@ -83,10 +85,24 @@ def build_model(
 
     from mini_engine.models.llama import LlamaModel
 
-    if isinstance(dtype, str):
-        dtype = getattr(torch, dtype, dtype)
-    if dtype not in (None, torch.float32, torch.bfloat16, torch.float16, torch.float64):
+    found = getattr(torch, dtype, dtype) if isinstance(dtype, str) else dtype
+    if found not in (None, torch.float32, torch.bfloat16, torch.float16, torch.float64):
         raise ValueError(f"dtype={dtype!r} must be float32, bfloat16, float16 or float64")
-    if torch.device(device or "cpu").type == "cuda" and not torch.cuda.is_available():
+    return LlamaModel(checkpoint, device=_torch_device(device), dtype=found or torch.float32)
+
+
+def _torch_device(device: Any) -> torch.device:
+    """The device of that name; ValueError when it is not one this engine runs on, or is not in this machine."""
+    import torch
+
+    try:
+        found = torch.device("cpu" if device is None else device)
+    except (RuntimeError, TypeError, ValueError):
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        raise ValueError(f"device={device!r}: must be 'cpu', 'cuda' or 'cuda:N'")
+    if found.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device={device!r}: PyTorch sees no CUDA device here; use device='cpu'")
-    return LlamaModel(checkpoint, device=device or "cpu", dtype=dtype or torch.float32)
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device={device!r}: the last CUDA device here is 'cuda:{torch.cuda.device_count() - 1}'")
+    return found

@@ -30,6 +30,8 @@ class SafetensorsFile:
     def __init__(self, path: Path) -> None:
         """Check the header against the file's size. CorruptModelError, or UnsupportedModelError for quantised tensors."""
         self.path = path
+        if not path.is_file():
+            raise CorruptModelError(f"{path}: expected a file, found a folder; {REMEDY}")
         size = path.stat().st_size
         if size < 8:
             raise CorruptModelError(f"{path}: {size} bytes are too few for a safetensors file; {REMEDY}")
@@ -47,8 +49,8 @@ class SafetensorsFile:
             self._tensors: dict[str, tuple[str, tuple[int, ...], int, int]] = {}
             for name, entry in header.items():
                 begin, end = map(int, entry["data_offsets"])
-                self._tensors[name] = entry["dtype"], tuple(map(int, entry["shape"])), begin, end
-        except (ValueError, AttributeError, KeyError, TypeError) as error:
+                self._tensors[name] = str(entry["dtype"]), tuple(map(int, entry["shape"])), begin, end
+        except (ValueError, AttributeError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise CorruptModelError(
                 f"{path}: the header is not that of a safetensors file ({error}); {REMEDY}"
             ) from None

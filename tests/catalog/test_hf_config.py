@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import math
 
 import pytest
 
@@ -281,6 +283,45 @@ def test_files_that_are_missing_or_broken(tmp_path):
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(ValueError, match="holds a list"):
         ModelSpec.from_hf_config(tmp_path)
+
+
+def test_paths_that_are_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match="the path is empty"):
+        ModelSpec.from_hf_config("")
+    (tmp_path / "config.json").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"config\.json is not a file"):
+        ModelSpec.from_hf_config(tmp_path)
+
+
+def test_json_that_is_nested_too_deeply(tmp_path):
+    (tmp_path / "config.json").write_text('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(ValueError, match=r"config\.json is nested too deeply"):
+        ModelSpec.from_hf_config(tmp_path)
+
+
+ODD = ["x", "", -1, 0, 1.5, 10**9, float("inf"), float("nan"), True, [], [-1], [1, "a"], [[]], {}, {"a": []}]
+FIELDS = [
+    *LLAMA, "head_dim", "rms_norm_eps", "rope_theta", "rope_parameters", "rope_scaling", "tie_word_embeddings", "bos_token_id",
+    "eos_token_id", "layer_types", "layers_block_type", "hybrid_override_pattern", "attn_layer_period", "attn_layer_indices",
+    "linear_attn_config", "attn_type_list", "block_types", "full_attention_interval", "sliding_window", "sliding_window_pattern",
+    "max_window_layers", "num_kv_shared_layers", "per_layer_config", "num_experts", "num_experts_per_tok", "moe_intermediate_size",
+    "n_shared_experts", "mlp_layer_types", "mlp_only_layers", "moe_layers", "decoder_sparse_step", "first_k_dense_replace",
+    "moe_layer_freq", "expert_layer_period", "kv_lora_rank", "index_head_dim", "text_config", "attn_config", "expansion_ratio",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_odd_values_are_read_or_named_and_take_no_time(field):
+    """Whatever a field holds, the file is read, or ValueError says why not."""
+    for base in ({}, {"sliding_window": 16}, {"num_experts": 8, "num_experts_per_tok": 2}, {"model_type": "gpt2"}):
+        for value in ODD:
+            with contextlib.suppress(ValueError):
+                spec = read(**(base | {field: value}))
+                assert spec.num_hidden_layers <= 10_000
+                assert 0 < spec.rms_norm_eps < math.inf
+                assert 0 < spec.rope_theta < math.inf
+                assert isinstance(spec.tie_word_embeddings, bool)
+                assert all(type(token_id) is int for token_id in spec.eos_token_ids)
 
 
 def test_our_tables_of_class_defaults_agree_with_transformers():

@@ -45,6 +45,8 @@ def test_the_sound_folder_loads(folder):
     [
         ({"architectures": ["MistralForCausalLM"]}, ["MistralForCausalLM", "only LlamaForCausalLM"]),
         ({"architectures": None, "model_type": "gpt2"}, ["gpt2"]),
+        ({"model_type": "gpt2"}, ["model_type is 'gpt2'"]),
+        ({"model_type": "mistral"}, ["model_type is 'mistral'"]),
         ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0}}, ["rope_parameters", "llama3"]),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, ["rope_scaling", "linear"]),
         ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, ["rope_scaling", "yarn"]),
@@ -69,6 +71,9 @@ def test_unsupported_configurations(folder, changes, fragments):
         {"sliding_window": 32, "use_sliding_window": False},
         {"rope_scaling": {"type": "default"}},
         {"architectures": None, "model_type": "llama"},
+        {"model_type": None},
+        {"bos_token_id": []},
+        {"eos_token_id": [0, VOCAB_SIZE - 1]},
         {"pretraining_tp": 2},  # a way to compute, not what
     ],
     ids=str,
@@ -83,7 +88,26 @@ def test_harmless_configurations_change_nothing(folder, changes):
     ("changes", "fragments"),
     [
         ({"hidden_size": None}, ["hidden_size"]),
-        ({"num_hidden_layers": 0}, ["0 layers"]),
+        ({"num_hidden_layers": 0}, ["num_hidden_layers=0 must be at least 1"]),
+        ({"num_hidden_layers": 10**6}, ["num_hidden_layers=1000000 must be at most 10000"]),
+        ({"num_hidden_layers": 10**9}, ["num_hidden_layers=1000000000 must be at most 10000"]),
+        ({"max_position_embeddings": 10**9}, ["max_position_embeddings must be at most 4194304, found 1000000000"]),
+        ({"bos_token_id": "x"}, ["bos_token_id='x' must be a token id, a list of them, or null"]),
+        ({"bos_token_id": [-1]}, ["bos_token_id must be in 0 .. 279 (vocab_size=280), found -1"]),
+        ({"eos_token_id": "x"}, ["eos_token_id='x' must be a token id"]),
+        ({"eos_token_id": 1.5}, ["eos_token_id=1.5 must be a token id"]),
+        ({"eos_token_id": True}, ["eos_token_id=True must be a token id"]),
+        ({"eos_token_id": {}}, ["eos_token_id={} must be a token id"]),
+        ({"eos_token_id": [1, "a"]}, ["eos_token_id=[1, 'a'] must be a token id"]),
+        ({"eos_token_id": -1}, ["eos_token_id must be in 0 .. 279 (vocab_size=280), found -1"]),
+        ({"eos_token_id": VOCAB_SIZE}, ["eos_token_id", "found 280"]),
+        ({"eos_token_id": [1, 10**9]}, ["eos_token_id", "found 1000000000"]),
+        ({"tie_word_embeddings": "no"}, ["tie_word_embeddings='no' must be true or false"]),
+        ({"tie_word_embeddings": 0}, ["tie_word_embeddings=0 must be true or false"]),
+        ({"rms_norm_eps": float("inf")}, ["rms_norm_eps=inf must be a finite number above 0"]),
+        ({"rms_norm_eps": float("nan")}, ["rms_norm_eps=nan must be a finite number above 0"]),
+        ({"rms_norm_eps": [1e-5]}, ["rms_norm_eps=[1e-05] must be"]),
+        ({"rope_parameters": {"rope_theta": float("inf")}}, ["rope_theta=inf must be"]),
         ({"hidden_size": "48"}, []),
         ({"num_key_value_heads": 4}, ["num_attention_heads=6", "num_key_value_heads=4"]),
         ({"head_dim": 7}, ["head_dim", "7"]),
@@ -110,6 +134,57 @@ def test_files_that_are_not_json(folder, name, content):
 def test_missing_files(folder, name):
     (folder / name).unlink()
     fails(CorruptModelError, folder, name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "model.safetensors"],
+)  # fmt: skip
+def test_a_folder_in_place_of_a_file(folder, name):
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).mkdir()
+    fails(CorruptModelError, folder, name, "fetch")
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"])
+def test_json_that_is_nested_too_deeply(folder, name):
+    (folder / name).write_text(f'{{"eos_token_id": {DEEP}}}')
+    fails(CorruptModelError, folder, name, "fetch")
+
+
+@pytest.mark.parametrize("depth", [100, 900, 3000])
+def test_a_value_that_is_too_deep_to_print(folder, depth):
+    text = (folder / "config.json").read_text().rstrip().removesuffix("}")
+    (folder / "config.json").write_text(f'{text}, "eos_token_id": {"[" * depth}{"]" * depth}}}')
+    fails(CorruptModelError, folder, "config.json", "fetch")
+
+
+@pytest.mark.parametrize("eos", ["x", -1, [0, VOCAB_SIZE], {}], ids=str)
+def test_end_tokens_of_the_generation_config_are_checked_as_well(folder, eos):
+    edit_json(folder / "generation_config.json", eos_token_id=eos)
+    fails(CorruptModelError, folder, "generation_config.json", "eos_token_id")
+
+
+@pytest.mark.parametrize("template", [5, {}, [{"name": "default", "template": 5}]], ids=str)
+def test_a_chat_template_that_is_no_text(folder, template):
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    fails(CorruptModelError, folder, "tokenizer_config.json", "chat_template must be a text")
+
+
+@pytest.mark.parametrize(
+    "config", [{"chat_template": [3, {}, {"name": "tool"}]}, {"eos_token": {}}, {"eos_token": 3}], ids=str
+)
+def test_a_tokenizer_config_without_what_we_look_for(folder, config):
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    assert load_model(folder).tokenizer.chat_template is None
+
+
+def test_a_chat_template_that_is_not_utf_8(folder):
+    (folder / "chat_template.jinja").write_bytes(b"caf\xe9")
+    fails(CorruptModelError, folder, "chat_template.jinja", "0xe9")
 
 
 def test_without_a_tokenizer_the_weights_still_load(folder):
@@ -165,6 +240,8 @@ def test_weights_that_are_not_safetensors(folder):
         {"dtype": "F32", "shape": [1], "data_offsets": [0, 4, 4]},
         {"dtype": "F32", "shape": [1]},
         {"dtype": "F32", "shape": ["x"], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [float("inf")], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [1], "data_offsets": [0, float("nan")]},
         [],
     ],
     ids=str,
@@ -197,6 +274,19 @@ def test_tensors_that_do_not_fit(folder, change, fragments, backend):
 def test_quantised_tensors(folder):
     edit_tensors(folder / "model.safetensors", lambda t: t.update({Q: t[Q].to(torch.int8)}))
     fails(UnsupportedModelError, folder, Q, "I8")
+
+
+@pytest.mark.parametrize("dtype", [[], {}, None, 5], ids=str)
+def test_a_dtype_that_is_no_name(folder, dtype):
+    header = json.dumps({"x": {"dtype": dtype, "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    fails(UnsupportedModelError, folder, "model.safetensors", f"stored as {dtype}")
+
+
+def test_a_header_that_is_nested_too_deeply(folder):
+    header = f'{{"x": {DEEP}}}'.encode()
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    fails(CorruptModelError, folder, "model.safetensors", "fetch")
 
 
 def test_stored_rope_frequencies_are_ignored(folder):
@@ -267,6 +357,11 @@ def test_a_weight_file_instead_of_its_folder(folder):
         ({"backend": "jax"}, "'jax'"),
         ({"dtype": "int8"}, "int8"),
         ({"dtype": "float12"}, "float12"),
+        *[
+            ({"device": device}, re.escape(f"device={device!r}: must be 'cpu', 'cuda' or 'cuda:N'"))
+            for device in ("banana", "", "mps", "meta", -1, "cuda:x", 1.5, [], 10**30)
+        ],
+        ({"device": "cuda:99"}, "CUDA device"),
         ({"backend": "numpy", "device": "cuda"}, "CPU only"),
         ({"backend": "numpy", "dtype": "bfloat16"}, "float64 or float32"),
         pytest.param(

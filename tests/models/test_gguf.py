@@ -150,6 +150,21 @@ def test_metadata_of_the_wrong_kind(make, key):
     fails(CorruptModelError, make(metadata={key: "many"}))
 
 
+@pytest.mark.parametrize(
+    ("metadata", "fragments"),
+    [
+        ({"llama.block_count": 10**9}, ["llama.block_count is 1000000000", "tensors"]),
+        ({"llama.context_length": 10**9}, ["max_position_embeddings must be at most 4194304, found 1000000000"]),
+        ({"llama.attention.layer_norm_rms_epsilon": float("inf")}, ["rms_norm_eps", "found inf"]),
+        ({"llama.rope.freq_base": float("nan")}, ["rope_theta", "found nan"]),
+        ({"tokenizer.ggml.bos_token_id": 10**9}, ["bos_token_id must be in 0 .. 279", "found 1000000000"]),
+    ],
+    ids=str,
+)
+def test_numbers_that_no_model_has(make, metadata, fragments):
+    fails(CorruptModelError, make(metadata=metadata), *fragments)
+
+
 def test_metadata_that_is_not_text(make):
     path = make()
     data = path.read_bytes()
