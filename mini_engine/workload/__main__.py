@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 from . import load_trace, multi_turn, profile, save_azure, save_mooncake, shared_prefix, summarize, synthesize
@@ -17,8 +18,9 @@ ATTRIBUTION = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m mini_engine.workload", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
+    new = partial(argparse.ArgumentParser, allow_abbrev=False)
+    parser = new(prog="python -m mini_engine.workload", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=new)
     summary = commands.add_parser("summarize", help="print what traces look like")
     summary.add_argument("traces", nargs="+", type=Path)
     measure = commands.add_parser(

@@ -171,3 +171,10 @@ def test_every_project_trace_says_that_it_is_synthetic():
         if path.name != "profiles.json":
             assert path.name.startswith("synthetic_")
             assert load_trace(path).synthetic
+
+
+def test_the_command_takes_options_by_their_whole_name_only(tmp_path, capsys):
+    with pytest.raises(SystemExit) as leave:
+        main(["synthesize", "--folder", str(tmp_path), "--req", "5"])
+    assert leave.value.code == 2
+    assert "unrecognized arguments: --req" in capsys.readouterr().err
