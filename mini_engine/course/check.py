@@ -35,6 +35,11 @@ def check(id: str, candidate: Any) -> Any:
     So a notebook always runs to its end, with a working version under the learner's name. Printed lines start with
     [ok], [no], [todo] or a space. With COURSE_STRICT=1, or under nbgrader, raises `CheckFailed` unless all is ok.
     Raises KeyError for an unknown id.
+
+    Mistakes are caught, and most of mischief: endless code, also where it swallows every exception, changed inputs,
+    replaced functions. Out of scope, because it runs in the notebook's own process: one call into C that never returns,
+    code that turns the tracer and the timer off, kills the process or uses up the memory, and code that reads the
+    checker's frames and closures to find the answer.
     """
     exercise = find(Exercise, id)
     reference = exercise.reference
@@ -53,10 +58,7 @@ def is_strict() -> bool:
 
 def run(exercise: Exercise, candidate: Any) -> Iterator[Outcome]:
     """The outcome of each property in order, up to the first that does not hold."""
-    try:
-        misfit = _misfit(exercise.reference, candidate, exercise.methods)
-    except Exception as error:
-        misfit = f"this {type(candidate).__name__} cannot be looked at: {type(error).__name__}"
+    misfit = _looked_at(exercise, candidate)
     if misfit:
         yield Outcome("is what the exercise asks for", "no", misfit)
         return
@@ -71,12 +73,14 @@ def run_property(exercise: Exercise, prop: Property, candidate: Any) -> Outcome:
     """Run one property on a candidate that may do anything: loop, exit, print, raise, or replace the checker's functions."""
     is_class = isinstance(exercise.reference, type)
     budget = StepBudget(candidate, exercise.budget, exercise.seconds)
-    subject = candidate if is_class else Watched(candidate, exercise, budget)
+    subject = candidate
     originals = Originals()
     name, status, detail = prop.name, "ok", ""
     with printed_text() as printed:
         try:
             with budget:
+                if not is_class:
+                    subject = Watched(candidate, exercise, budget)
                 prop.run(subject)
         except OutOfSteps:
             pass
@@ -86,11 +90,11 @@ def run_property(exercise: Exercise, prop: Property, candidate: Any) -> Outcome:
             if budget.interrupted:
                 raise
             status, detail = _explain(error, candidate, prop)
+        replaced = originals.restore()
     if budget.interrupted:
         raise KeyboardInterrupt
     if budget.exceeded:
         status, detail = "no", f"your code {budget.exceeded}"
-    replaced = originals.restore()
     if replaced:
         status, detail = "no", f"your code replaced {', '.join(replaced[:3])} while it ran; it has been put back"
     raised_or_endless = detail.startswith("your code") and not replaced
@@ -112,8 +116,8 @@ def _explain(error: BaseException, candidate: Any, prop: Property) -> tuple[str,
     if isinstance(error, NotImplementedError) and innermost:
         return "todo", ""
     if type(error) is AssertionError and not innermost:
-        return "no", _text(error)
-    what = f"{type(error).__name__}: {_text(error)}".removesuffix(": ")
+        return "no", _text(error, candidate)
+    what = f"{type(error).__name__}: {_text(error, candidate)}".removesuffix(": ")
     if not theirs:
         return "no", f"the check cannot use what your code returned ({what})"
     frame, line = theirs[-1]
@@ -121,11 +125,29 @@ def _explain(error: BaseException, candidate: Any, prop: Property) -> tuple[str,
     return "no", f"your code raised {what}\nin line {line} of {frame.f_code.co_name}: {source}"
 
 
-def _text(error: BaseException) -> str:
+def _text(error: BaseException, candidate: Any) -> str:
+    """The error's message, which is the learner's code too when the error's class is."""
     try:
-        return str(error)
+        with StepBudget(candidate, 100_000, 1.0):
+            return str.__str__(str(error))  # a plain str, whatever __str__ has made
     except BaseException:
         return "(its message cannot be shown)"
+
+
+def _looked_at(exercise: Exercise, candidate: Any) -> str:
+    """`_misfit`, for a candidate that runs code of its own when it is asked for its signature or an attribute."""
+    budget, misfit = StepBudget(candidate, exercise.budget, exercise.seconds), ""
+    with printed_text():
+        try:
+            with budget:
+                misfit = _misfit(exercise.reference, candidate, exercise.methods)
+        except BaseException as error:
+            misfit = f"this {type(candidate).__name__} cannot be looked at: {type(error).__name__}"
+    if budget.interrupted:
+        raise KeyboardInterrupt
+    if budget.exceeded:
+        return f"this {type(candidate).__name__} cannot be looked at: it {budget.exceeded}"
+    return misfit
 
 
 def _misfit(reference: Any, candidate: Any, methods: Any) -> str:

@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import inspect
 import io
+import math
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -27,7 +28,8 @@ class Watched:
     def __init__(self, function: Callable[..., Any], exercise: Exercise, budget: StepBudget) -> None:
         self._function, self._may_change, self._budget = function, exercise.may_change, budget
         self._names = [p.name for p in inspect.signature(exercise.reference).parameters.values()]
-        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        name = getattr(function, "__name__", None)
+        self.__name__ = name if type(name) is str else type(function).__name__
         self.last_call = ""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -70,7 +72,10 @@ def _brief(value: Any) -> str:
 
 
 class Originals:
-    """The functions and classes of `mini_engine`, NumPy and Python as they are now; `restore` puts back what has been replaced.
+    """What a candidate may replace, as it is now: `restore` puts it back.
+
+    That is the functions and classes of `mini_engine`, NumPy, `math` and Python, and the tables of the exercises.
+    The recursion limit and NumPy's reaction to floating-point errors go back too, without a word.
 
     It catches a candidate that swaps a comparison or the reference while it runs. It is no prison: a notebook's own
     process cannot be one, and a teacher grades with the checks of the source, not of the submission.
@@ -81,11 +86,18 @@ class Originals:
             m for name, m in list(sys.modules.items()) if name.partition(".")[0] == "mini_engine" and m is not None
         ]
         self._saved: list[tuple[Any, str, Any]] = []
-        for module in [*modules, np, builtins]:
+        self._tables: list[tuple[str, Any, Any]] = []
+        self._limit, self._errors = sys.getrecursionlimit(), np.geterr()
+        for module in [*modules, np, np.random, np.linalg, math, builtins]:
+            has_tables = module.__name__.startswith("mini_engine.course.exercises.")
             for name, value in list(vars(module).items()):
                 if callable(value) or isinstance(value, Exercise):
                     self._saved.append((module, name, value))
                     self._save_inside(value)
+                elif has_tables and isinstance(value, (dict, list, tuple, set, str, int)) and not name.startswith("__"):
+                    self._saved.append((module, name, value))
+                    if isinstance(value, (dict, list, set)):
+                        self._tables.append((f"{module.__name__}.{name}", value, value.copy()))
 
     def _save_inside(self, value: Any) -> None:
         if isinstance(value, Exercise):
@@ -113,7 +125,22 @@ class Originals:
                 put = type.__setattr__ if isinstance(owner, type) else object.__setattr__
                 put(owner, name, value)  # past a frozen dataclass's own __setattr__
                 replaced.append(f"{getattr(owner, '__name__', owner)}.{name}")
+        for name, table, held in self._tables:
+            if not _holds(table, held):
+                table.clear()
+                table.extend(held) if isinstance(table, list) else table.update(held)
+                replaced.append(name)
+        sys.setrecursionlimit(self._limit)
+        np.seterr(**self._errors)
         return replaced
+
+
+def _holds(table: Any, held: Any) -> bool:
+    """Whether the table holds the very same objects as before, in the same order."""
+    now, before = ([*t.items()] if isinstance(t, dict) else [*t] for t in (table, held))
+    if isinstance(table, dict):
+        now, before = ([part for pair in pairs for part in pair] for pairs in (now, before))
+    return [id(x) for x in now] == [id(x) for x in before]
 
 
 class _ShortText(io.TextIOBase):

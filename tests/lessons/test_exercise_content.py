@@ -69,7 +69,8 @@ def test_the_toy_model_has_no_near_ties():
         tokens = [*prompt, *generate_slowly(prompt, 6, seed, **shape)]
         model = ToyModel(seed, **shape)
         scale = model.spec.head_dim**-0.5
-        logits = model.forward(tokens, range(len(tokens)), lambda layer, q, k, v: slow_attention(q, k, v, scale))  # noqa: B023
+        attend = lambda layer, q, k, v, scale=scale: slow_attention(q, k, v, scale)  # noqa: E731
+        logits = model.forward(tokens, range(len(tokens)), attend)
         second, first = np.sort(logits[len(prompt) - 1 : -1])[:, -2:].T
         assert (first - second).min() > 1e-2
 
