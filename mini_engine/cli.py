@@ -10,7 +10,6 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, TextIO
 
 from mini_engine import __version__, size
@@ -85,11 +84,17 @@ def _drop(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
+class _Parser(argparse.ArgumentParser):
+    """Takes options by their whole name only: a slip must not pass for another option. Subcommands inherit it."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+
 def _parser() -> argparse.ArgumentParser:
-    new = partial(argparse.ArgumentParser, allow_abbrev=False)  # a typing error must not pass for another option
-    parser = new(prog="mini-engine", description="An LLM inference engine, small enough to read.")
+    parser = _Parser(prog="mini-engine", description="An LLM inference engine, small enough to read.")
     parser.add_argument("--version", action="version", version=f"mini-engine {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=new)
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
     generate = commands.add_parser("generate", help="continue a prompt", description="Continue a prompt.")
     generate.set_defaults(run=run_generate)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from functools import partial
 from pathlib import Path
 
 from . import load_trace, multi_turn, profile, save_azure, save_mooncake, shared_prefix, summarize, synthesize
@@ -18,17 +17,18 @@ ATTRIBUTION = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    new = partial(argparse.ArgumentParser, allow_abbrev=False)
-    parser = new(prog="python -m mini_engine.workload", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=new)
-    summary = commands.add_parser("summarize", help="print what traces look like")
+    parser = argparse.ArgumentParser(prog="python -m mini_engine.workload", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    summary = commands.add_parser("summarize", help="print what traces look like", allow_abbrev=False)
     summary.add_argument("traces", nargs="+", type=Path)
     measure = commands.add_parser(
-        "profile", help="measure the statistics of traces and write them to FOLDER/profiles.json"
+        "profile", help="measure the statistics of traces and write them to FOLDER/profiles.json", allow_abbrev=False
     )
     measure.add_argument("traces", nargs="+", type=Path)
     measure.add_argument("--folder", type=Path, required=True)
-    make = commands.add_parser("synthesize", help="make the project's traces from FOLDER/profiles.json")
+    make = commands.add_parser(
+        "synthesize", help="make the project's traces from FOLDER/profiles.json", allow_abbrev=False
+    )
     make.add_argument("--folder", type=Path, required=True)
     make.add_argument("--requests", type=int, default=1000, help="per trace (default 1000)")
     make.add_argument("--seed", type=int, default=0)
