@@ -167,6 +167,12 @@ def main() -> None:
     loaded = load_model(MODEL)
     peers = [name for name in PEERS if name in args.peers]
     versions = {name: version(name) for name in ("torch", "transformers", "numpy")}
+    about = {
+        "model": MODEL,
+        "threads": 1,
+        "flops_per_second": round(rates.flops),
+        "bytes_per_second": round(rates.bytes),
+    }
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -188,12 +194,12 @@ def main() -> None:
                     runs.setdefault(name, []).append(run)
             results[workload] = summarise(workload, workloads[workload], runs, loaded.model, rates)
             print_workload(workload, workloads[workload], results[workload])
+            # Stored as it comes: what is done stays if the rest fails.
+            store(args.output, about | {"versions": versions, "workloads": results})
     print()
     for workload, result in results.items():
         if "memory" in result:
             print_memory(workload, result["memory"])
-    rates_measured = {"flops_per_second": round(rates.flops), "bytes_per_second": round(rates.bytes)}
-    store(args.output, {"model": MODEL, "threads": 1, "versions": versions, **rates_measured, "workloads": results})
 
 
 if __name__ == "__main__":
