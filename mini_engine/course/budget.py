@@ -43,7 +43,7 @@ class StepBudget:
         self._globals = {id(g) for g in globals_of(candidate)}
 
     def __enter__(self) -> StepBudget:
-        self._open, self._owner, self._depth = True, threading.get_ident(), sys.getrecursionlimit() // 2
+        self._open, self._owner, self._depth = True, threading.get_ident(), min(sys.getrecursionlimit(), 2000) // 2
         self._previous = sys.gettrace(), threading.gettrace(), sys.getprofile()
         self._handlers: list[tuple[int, Any]] = []
         if threading.current_thread() is threading.main_thread() and hasattr(signal, "setitimer"):

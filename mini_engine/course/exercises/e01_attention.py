@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ from mini_engine.course.expect import expect, expect_close, fail
 Array = np.ndarray
 
 
-def slow_softmax(scores: list[float]) -> list[float]:
+def slow_softmax(scores: Sequence[float]) -> list[float]:
     """Softmax of one list of finite or -inf scores, number by number: the oracle."""
     top = max(scores)
     powers = [math.exp(score - top) for score in scores]
@@ -122,10 +122,10 @@ def _attention_future(candidate: Callable[..., Array]) -> None:
 
 
 def _attention_past(candidate: Callable[..., Array]) -> None:
-    for case in (Case(3, 3), Case(1, 20)):
+    for case in (Case(3, 3), Case(12, 12)):
         for row, seen in enumerate(_who_sees_whom(candidate, case)):
             got, want = [int(token) for token in np.flatnonzero(seen)], list(range(case.offset + row + 1))
-            tokens = f"{case.keys} tokens, offset {case.offset}: the tokens whose k and v change row {row}"
+            tokens = f"{case.keys} tokens, offset 0: the tokens whose k and v change row {row}"
             expect(got == want, tokens, expected=want, got=got)
 
 

@@ -195,7 +195,7 @@ TEST_ATTENTION = Exercise(
     id="01.check_attention",
     title="A test that bugs cannot pass",
     reference=check_attention,
-    budget=30_000_000,  # the lesson's own loops on tiny-gqa's heads, for each of the functions above
+    budget=20_000_000,  # the lesson's own loops on tiny-gqa's heads, for each of the functions above
     properties=[Property(ACCEPTS, _accepts), Property(OFFSET, _catches_the_offset), Property(REST, _catches_the_rest)],
     mutants=[
         Mutant(

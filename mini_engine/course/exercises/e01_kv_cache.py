@@ -551,7 +551,7 @@ KV_CACHE = Exercise(
         Mutant(
             "one capacity for all layers",
             _CapacityOfAllLayers,
-            "a full cache raises and stays as it was",
+            "layers are kept apart",
             "`capacity` counts tokens, and a token is in every layer.",
         ),
         Mutant(
