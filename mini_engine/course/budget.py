@@ -74,7 +74,7 @@ class StepBudget:
             self.exceeded = f"called itself down to a depth of {self._depth} frames: a recursion that never ends?"
         # Lines stay traced and count too: Python 3.13 reports a function's instructions from its second call on only.
         frame.f_trace_opcodes = True
-        return self._on_opcode
+        return self._on_opcode(frame, event, arg) if self.exceeded else self._on_opcode
 
     def _on_opcode(self, frame: types.FrameType, event: str, arg: Any) -> Any:
         self.steps += 1
