@@ -12,7 +12,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from mini_engine import __version__, size
+from mini_engine import __version__
+from mini_engine.sizing import command as size_command
 
 DEFAULT_MODEL = "smollm2-135m"
 FALLBACK_MODEL = "tiny-gqa"
@@ -115,8 +116,8 @@ def _parser() -> argparse.ArgumentParser:
     sizing = commands.add_parser(
         "size", help="size a model on a GPU", description="What fits, how fast a step can be, and the arithmetic."
     )
-    size.add_arguments(sizing)
-    sizing.set_defaults(run=size.run)
+    size_command.add_arguments(sizing)
+    sizing.set_defaults(run=size_command.run)
 
     download = commands.add_parser("download", help="fetch a model", description="Fetch a model.")
     download.set_defaults(run=run_download)

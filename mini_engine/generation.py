@@ -15,8 +15,8 @@ import numpy as np
 
 from mini_engine.backends.contiguous import make_attend
 from mini_engine.catalog import ModelSpec
+from mini_engine.engine.request_checks import checked_tokens
 from mini_engine.outputs import CompletionOutput
-from mini_engine.request_checks import checked_tokens
 from mini_engine.sampling import Sampler, SamplingParams, check_peak
 from mini_engine.stopping import Detokenizer, StopChecker
 

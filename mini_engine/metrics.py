@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .arguments import count
+from mini_engine.arguments import count
 
 Seconds = float | Fraction
 

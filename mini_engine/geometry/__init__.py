@@ -6,23 +6,23 @@ Read it in this order: `kv_size`, `kv_windows`, `kv_quant`, `sharding`, `weights
 `docs/formulas.md` numbers the formulas.
 """
 
-from .capacity import concurrency_ratio, kv_budget, max_concurrency, max_context
-from .forwards import attn_pairs, forwards_with_cache, forwards_without_cache
-from .fragmentation import (
+from mini_engine.geometry.capacity import concurrency_ratio, kv_budget, max_concurrency, max_context
+from mini_engine.geometry.forwards import attn_pairs, forwards_with_cache, forwards_without_cache
+from mini_engine.geometry.fragmentation import (
     FragBreakdown,
     frag_breakdown,
     paged_utilization,
     reservation_utilization,
     reservation_waste,
 )
-from .kv_quant import kv_bytes_quant
-from .kv_size import kv_bytes_per_token, kv_elems_expanded, kv_elems_per_token, kv_total_bytes
-from .kv_windows import kv_bytes_hybrid
-from .mla import mla_reduction
-from .prefix import prefix_hit_tokens
-from .sharding import kv_bytes_per_token_per_gpu
-from .sharing import sharing_saving
-from .weights import ParamBreakdown, active_params, param_breakdown, params, weight_bytes
+from mini_engine.geometry.kv_quant import kv_bytes_quant
+from mini_engine.geometry.kv_size import kv_bytes_per_token, kv_elems_expanded, kv_elems_per_token, kv_total_bytes
+from mini_engine.geometry.kv_windows import kv_bytes_hybrid
+from mini_engine.geometry.mla import mla_reduction
+from mini_engine.geometry.prefix import prefix_hit_tokens
+from mini_engine.geometry.sharding import kv_bytes_per_token_per_gpu
+from mini_engine.geometry.sharing import sharing_saving
+from mini_engine.geometry.weights import ParamBreakdown, active_params, param_breakdown, params, weight_bytes
 
 __all__ = [
     "FragBreakdown",

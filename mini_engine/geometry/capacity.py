@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
-from ..arguments import Real, amount, ceil_div, count, number, share
-from ..explain import explained
-from ..units import exact, format_bytes, significant
+from mini_engine.arguments import Real, amount, ceil_div, count, number, share
+from mini_engine.explain import explained
+from mini_engine.units import exact, format_bytes, significant
 
 
 @explained("fragmentation; the activation peak, which grows with the prefill batch, belongs in overhead")

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ..arguments import Real, ceil_div, count, number
-from ..explain import explained
-from ..units import significant
+from mini_engine.arguments import Real, ceil_div, count, number
+from mini_engine.explain import explained
+from mini_engine.units import significant
 
 
 @explained()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from ..arguments import Real, count, number
-from ..catalog import ModelSpec
-from ..explain import explained
-from ..units import format_bytes, significant
-from .kv_size import NOT_INCLUDED, kv_elems_per_token
+from mini_engine.arguments import Real, count, number
+from mini_engine.catalog import ModelSpec
+from mini_engine.explain import explained
+from mini_engine.geometry.kv_size import NOT_INCLUDED, kv_elems_per_token
+from mini_engine.units import format_bytes, significant
 
 
 @explained(f"{NOT_INCLUDED}; the loss of accuracy, and tokens that a scheme keeps in full precision")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
-from ..arguments import count
-from ..catalog import ModelSpec
-from ..explain import explained
-from ..units import dtype_bytes, format_bytes
+from mini_engine.arguments import count
+from mini_engine.catalog import ModelSpec
+from mini_engine.explain import explained
+from mini_engine.units import dtype_bytes, format_bytes
 
 NOT_INCLUDED = "weights, activations, the CUDA context, fragmentation, rounding up to whole blocks"
 

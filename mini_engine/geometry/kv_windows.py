@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..arguments import count
-from ..catalog import ModelSpec
-from ..explain import explained
-from ..units import dtype_bytes, format_bytes
-from .kv_size import NOT_INCLUDED, layer_notes
+from mini_engine.arguments import count
+from mini_engine.catalog import ModelSpec
+from mini_engine.explain import explained
+from mini_engine.geometry.kv_size import NOT_INCLUDED, layer_notes
+from mini_engine.units import dtype_bytes, format_bytes
 
 LOWER_BOUND = (
     "this counts live tokens only: engines that unify page sizes over hybrid layers may reserve full-length pages "

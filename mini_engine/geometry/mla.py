@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from ..arguments import choice
-from ..catalog import get_model
-from ..explain import explained
-from ..units import exact
+from mini_engine.arguments import choice
+from mini_engine.catalog import get_model
+from mini_engine.explain import explained
+from mini_engine.units import exact
 
 BASELINES = {
     "mha": "multi-head attention in the same architecture: 128 heads of 128 per layer",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..arguments import count
-from ..explain import explained
+from mini_engine.arguments import count
+from mini_engine.explain import explained
 
 
 @explained()

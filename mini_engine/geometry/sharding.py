@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..arguments import ceil_div, count
-from ..catalog import ModelSpec
-from ..explain import explained
-from ..units import dtype_bytes, format_bytes
-from .kv_size import NOT_INCLUDED, kv_bytes_per_token
+from mini_engine.arguments import ceil_div, count
+from mini_engine.catalog import ModelSpec
+from mini_engine.explain import explained
+from mini_engine.geometry.kv_size import NOT_INCLUDED, kv_bytes_per_token
+from mini_engine.units import dtype_bytes, format_bytes
 
 
 @explained(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from ..arguments import ceil_div, count
-from ..explain import explained
-from ..units import exact
+from mini_engine.arguments import ceil_div, count
+from mini_engine.explain import explained
+from mini_engine.units import exact
 
 
 @explained("beam search may also share blocks of the output, and drops branches")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from fractions import Fraction
 
-from ..arguments import count
-from ..catalog import ModelSpec
-from ..explain import explained
-from ..units import dtype_bytes, format_bytes
+from mini_engine.arguments import count
+from mini_engine.catalog import ModelSpec
+from mini_engine.explain import explained
+from mini_engine.units import dtype_bytes, format_bytes
 
 NOT_COUNTED = (
     "biases, norms beyond two a layer and the last one, attention sinks, multi-token-prediction layers, vision towers"

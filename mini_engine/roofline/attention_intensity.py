@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from ..arguments import Real, count, number
-from ..explain import explained
-from ..units import exact, significant
+from mini_engine.arguments import Real, count, number
+from mini_engine.explain import explained
+from mini_engine.units import exact, significant
 
 
 @explained("softmax, writing the new token's K/V, reading the block table")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ..arguments import Real, count, number
-from ..explain import explained
-from ..units import format_bytes, format_rate, format_seconds, significant
+from mini_engine.arguments import Real, count, number
+from mini_engine.explain import explained
+from mini_engine.units import format_bytes, format_rate, format_seconds, significant
 
 NOT_INCLUDED = (
     "kernel launches, communication between GPUs, sampling, scheduling; peaks are data-sheet peaks, so this is a floor"

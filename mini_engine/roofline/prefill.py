@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ..arguments import Real, amount, count, number, share
-from ..catalog import ModelSpec
-from ..explain import explained
-from ..geometry import active_params, prefix_hit_tokens
-from ..units import exact, format_rate, format_seconds, significant
+from mini_engine.arguments import Real, amount, count, number, share
+from mini_engine.catalog import ModelSpec
+from mini_engine.explain import explained
+from mini_engine.geometry import active_params, prefix_hit_tokens
+from mini_engine.units import exact, format_rate, format_seconds, significant
 
 
 @explained(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from ..arguments import Real, number
-from ..explain import explained
-from ..units import exact, format_rate
+from mini_engine.arguments import Real, number
+from mini_engine.explain import explained
+from mini_engine.units import exact, format_rate
 
 
 @explained("what a kernel reaches of either peak; take the dense FLOP rate, a data sheet's sparse one is double")

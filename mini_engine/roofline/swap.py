@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ..arguments import Real, count, number, share
-from ..catalog import ModelSpec
-from ..explain import explained
-from ..units import dtype_bytes, format_bytes, format_rate, format_seconds, significant
-from .prefill import prefill_flops, prefill_time
+from mini_engine.arguments import Real, count, number, share
+from mini_engine.catalog import ModelSpec
+from mini_engine.explain import explained
+from mini_engine.roofline.prefill import prefill_flops, prefill_time
+from mini_engine.units import dtype_bytes, format_bytes, format_rate, format_seconds, significant
 
 NOT_INCLUDED = (
     "overlap of copies with computing, the host's memory bandwidth, that a recompute can be batched and prefix-cached"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from ..arguments import Real, ceil_div, count, number
-from ..explain import explained
-from ..units import exact, format_rate, format_seconds, significant
+from mini_engine.arguments import Real, ceil_div, count, number
+from mini_engine.explain import explained
+from mini_engine.units import exact, format_rate, format_seconds, significant
 
 
 @explained("prefill, and requests that finish at different times")

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from .azure import load_azure, save_azure
-from .conversations import multi_turn, shared_prefix
-from .generate import synthesize
-from .mooncake import load_mooncake, save_mooncake
-from .prefix_reuse import PrefixReuse, prefix_reuse
-from .profile import Profile, profile, profiles
-from .summary import Lengths, TraceSummary, summarize
-from .trace import Trace, TraceError, TraceRequest
+from mini_engine.workload.azure import load_azure, save_azure
+from mini_engine.workload.conversations import multi_turn, shared_prefix
+from mini_engine.workload.generate import synthesize
+from mini_engine.workload.mooncake import load_mooncake, save_mooncake
+from mini_engine.workload.prefix_reuse import PrefixReuse, prefix_reuse
+from mini_engine.workload.profile import Profile, profile, profiles
+from mini_engine.workload.summary import Lengths, TraceSummary, summarize
+from mini_engine.workload.trace import Trace, TraceError, TraceRequest
 
 __all__ = [
     "Lengths",

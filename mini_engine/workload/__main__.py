@@ -7,8 +7,17 @@ import json
 import sys
 from pathlib import Path
 
-from . import load_trace, multi_turn, profile, save_azure, save_mooncake, shared_prefix, summarize, synthesize
-from .profile import from_json, to_json
+from mini_engine.workload import (
+    load_trace,
+    multi_turn,
+    profile,
+    save_azure,
+    save_mooncake,
+    shared_prefix,
+    summarize,
+    synthesize,
+)
+from mini_engine.workload.profile import from_json, to_json
 
 ATTRIBUTION = {
     "azure": "Azure Public Dataset, LLM inference trace 2023 (Patel et al., Splitwise, ISCA 2024), CC-BY-4.0",

@@ -11,7 +11,7 @@ import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from .trace import Trace, TraceError, TraceRequest
+from mini_engine.workload.trace import Trace, TraceError, TraceRequest
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 EPOCH = datetime(2000, 1, 1)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from ..arguments import ceil_div, count, number
-from .generate import arrival_times
-from .trace import Trace, TraceRequest
+from mini_engine.arguments import ceil_div, count, number
+from mini_engine.workload.generate import arrival_times
+from mini_engine.workload.trace import Trace, TraceRequest
 
 
 def multi_turn(

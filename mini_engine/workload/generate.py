@@ -11,11 +11,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from random import Random
 
-from ..arguments import ceil_div, count
-from .prefix_reuse import prefix_reuse
-from .profile import KNOTS, Profile
-from .summary import variation
-from .trace import Trace, TraceRequest
+from mini_engine.arguments import ceil_div, count
+from mini_engine.workload.prefix_reuse import prefix_reuse
+from mini_engine.workload.profile import KNOTS, Profile
+from mini_engine.workload.summary import variation
+from mini_engine.workload.trace import Trace, TraceRequest
 
 
 def synthesize(profile: Profile, num_requests: int, seed: int = 0) -> Trace:

@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..arguments import ceil_div
-from .trace import Trace, TraceError, TraceRequest
+from mini_engine.arguments import ceil_div
+from mini_engine.workload.trace import Trace, TraceError, TraceRequest
 
 BLOCK_TOKENS = 512
 

@@ -8,8 +8,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ..arguments import count
-from .trace import Trace
+from mini_engine.arguments import count
+from mini_engine.workload.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..metrics import percentile
-from .prefix_reuse import prefix_reuse
-from .summary import summarize
-from .trace import Trace
+from mini_engine.metrics import percentile
+from mini_engine.workload.prefix_reuse import prefix_reuse
+from mini_engine.workload.summary import summarize
+from mini_engine.workload.trace import Trace
 
 KNOTS = (0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9, 99.99, 100)
 """Percentiles that a profile keeps of each length."""

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ..metrics import percentile
-from .prefix_reuse import prefix_reuse
-from .trace import Trace
+from mini_engine.metrics import percentile
+from mini_engine.workload.prefix_reuse import prefix_reuse
+from mini_engine.workload.trace import Trace
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 
-from ..arguments import ceil_div, count
+from mini_engine.arguments import ceil_div, count
 
 
 class TraceError(ValueError):

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from mini_engine.catalog import ModelSpec
-from mini_engine.hf_layers import FULL, WINDOWED
+from mini_engine.catalog.hf_layers import FULL, WINDOWED
 
 
 def families() -> list[str]:

@@ -10,7 +10,7 @@ import math
 import pytest
 
 from mini_engine.catalog import ModelSpec, get_model, list_models
-from mini_engine.hf_families import HEAD_DIM_BY_DEFAULT, NESTED_DEFAULTS, TIED_BY_DEFAULT, TWO_MATRIX_MLP
+from mini_engine.catalog.hf_families import HEAD_DIM_BY_DEFAULT, NESTED_DEFAULTS, TIED_BY_DEFAULT, TWO_MATRIX_MLP
 from tests.catalog.hf_writer import config_json
 
 LLAMA = {

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from mini_engine.catalog import (
+from mini_engine.catalog.tables import (
     GPUSpec,
     ModelSpec,
     get_gpu,

@@ -13,9 +13,9 @@ from mini_engine.catalog import ModelSpec, get_gpu, get_model, list_gpus, list_m
 from mini_engine.cli import main
 from mini_engine.geometry import kv_budget, kv_total_bytes, max_concurrency, weight_bytes
 from mini_engine.roofline import decode_step_time
-from mini_engine.size import as_json, as_text
 from mini_engine.sizing import size
-from mini_engine.why import answers
+from mini_engine.sizing.command import as_json, as_text
+from mini_engine.sizing.why import answers
 
 TP2 = ("--model", "llama-3-70b", "--gpu", "h100-sxm", "--tp", "2")
 

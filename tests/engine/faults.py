@@ -14,8 +14,8 @@ PLAN = "scheduling/plan.py"
 REQUEST = "scheduling/request.py"
 PREEMPTION = "scheduling/preemption.py"
 BATCH = "backends/batch.py"
-ENGINE = "engine.py"
-OUTPUTS = "output_processor.py"
+ENGINE = "engine/llm_engine.py"
+OUTPUTS = "engine/output_processor.py"
 
 # `file` is below mini_engine/.
 FAULTS = [

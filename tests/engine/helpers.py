@@ -7,7 +7,7 @@ from typing import Any
 from mini_engine.backends import AuditBackend
 from mini_engine.config import EngineConfig
 from mini_engine.engine import LLMEngine
-from mini_engine.invariants import check_plan
+from mini_engine.engine.invariants import check_plan
 from mini_engine.outputs import RequestOutput
 from mini_engine.sampling import SamplingParams
 from mini_engine.scheduling import Scheduler, StepPlan

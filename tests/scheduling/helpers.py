@@ -6,7 +6,7 @@ from typing import Any
 
 from mini_engine.cache import KVCacheManager
 from mini_engine.config import EngineConfig
-from mini_engine.invariants import check_plan, check_queues
+from mini_engine.engine.invariants import check_plan, check_queues
 from mini_engine.scheduling import Request, SampledToken, Scheduler, StepPlan
 
 

@@ -17,15 +17,15 @@ from mini_engine.backends.base import Backend
 from mini_engine.backends.batch import BatchBuilder
 from mini_engine.cache import KVCacheManager
 from mini_engine.config import EngineConfig
-from mini_engine.film import Film
-from mini_engine.interrupts import interrupts_held
-from mini_engine.invariants import check_all
-from mini_engine.output_processor import Branch, OutputProcessor, RequestState
+from mini_engine.engine.film import Film
+from mini_engine.engine.interrupts import interrupts_held
+from mini_engine.engine.invariants import check_all
+from mini_engine.engine.output_processor import Branch, OutputProcessor, RequestState
+from mini_engine.engine.request_checks import check_names, checked_prompt
+from mini_engine.engine.stats import EngineStats
 from mini_engine.outputs import RequestOutput
-from mini_engine.request_checks import check_names, checked_prompt
 from mini_engine.sampling import SamplingParams
 from mini_engine.scheduling import Request, RequestStatus, SampledToken, Scheduler, StepPlan
-from mini_engine.stats import EngineStats
 
 
 class LLMEngine:

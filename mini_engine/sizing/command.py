@@ -11,10 +11,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from . import arguments
-from .catalog import ModelSpec, get_gpu, get_model, list_gpus, list_models
-from .sizing import Sizing, size
-from .units import DTYPE_BYTES, GB, format_bytes, format_rate, format_seconds, significant
+from mini_engine import arguments
+from mini_engine.catalog import ModelSpec, get_gpu, get_model, list_gpus, list_models
+from mini_engine.sizing import Sizing, size
+from mini_engine.units import DTYPE_BYTES, GB, format_bytes, format_rate, format_seconds, significant
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     )
     answers: list[tuple[str, str]] = []
     if args.why:
-        from .why import answers as twelve
+        from mini_engine.sizing.why import answers as twelve
 
         answers = twelve(sizing)
     if args.json:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .arguments import amount, count
+from mini_engine.arguments import amount, count
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class ModelSpec:
         `head_dim` is taken when given, and hidden_size / num_attention_heads only when it is not. ValueError names
         what is missing.
         """
-        from .hf_config import read_config
+        from mini_engine.catalog.hf_config import read_config
 
         return cls(**read_config(source))
 

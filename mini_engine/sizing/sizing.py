@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .arguments import Real, amount, ceil_div, choice, count, share
-from .catalog import GPUSpec, ModelSpec
-from .geometry import (
+from mini_engine.arguments import Real, amount, ceil_div, choice, count, share
+from mini_engine.catalog import GPUSpec, ModelSpec
+from mini_engine.geometry import (
     active_params,
     kv_budget,
     kv_bytes_hybrid,
@@ -25,7 +25,7 @@ from .geometry import (
     params,
     weight_bytes,
 )
-from .roofline import (
+from mini_engine.roofline import (
     DecodeStep,
     batch_for_ridge,
     decode_step_time,
@@ -35,7 +35,7 @@ from .roofline import (
     throughput_ceiling,
     tokens_per_s,
 )
-from .units import GB, dtype_bytes, format_rate
+from mini_engine.units import GB, dtype_bytes, format_rate
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .arguments import count
-from .hf_families import (
+from mini_engine.arguments import count
+from mini_engine.catalog.hf_families import (
     HEAD_DIM_BY_DEFAULT,
     LEARNED_POSITIONS,
     NESTED,
@@ -28,7 +28,7 @@ from .hf_families import (
     TIED_BY_DEFAULT,
     TWO_MATRIX_MLP,
 )
-from .hf_layers import attention_layers, expert_layers
+from mini_engine.catalog.hf_layers import attention_layers, expert_layers
 
 MAX_LAYERS = 10_000
 """More than any model has. What comes of a configuration is made layer by layer, so a slip must not cost minutes."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from .catalog import get_model
-from .geometry import (
+from mini_engine.catalog import get_model
+from mini_engine.geometry import (
     active_params,
     kv_bytes_per_token,
     kv_bytes_per_token_per_gpu,
@@ -16,9 +16,9 @@ from .geometry import (
     paged_utilization,
     params,
 )
-from .roofline import block_copy_bytes
-from .sizing import Sizing, size
-from .units import format_bytes, format_seconds, significant
+from mini_engine.roofline import block_copy_bytes
+from mini_engine.sizing import Sizing, size
+from mini_engine.units import format_bytes, format_seconds, significant
 
 
 def answers(s: Sizing) -> list[tuple[str, str]]:

@@ -1,7 +1,4 @@
-"""The catalogue: models and GPUs by name, from the tables in `data/`.
-
-`ModelSpec` and `GPUSpec` are defined in `specs`.
-"""
+"""Models and GPUs by name, from the tables in `data/`."""
 
 from __future__ import annotations
 
@@ -13,11 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .arguments import amount, number
-from .specs import GPUSpec, ModelSpec
-from .units import GB, MIB, TERA
-
-__all__ = ["GPUSpec", "ModelSpec", "get_gpu", "get_model", "list_gpus", "list_models", "model_row", "read_table"]
+from mini_engine.arguments import amount, number
+from mini_engine.catalog.specs import GPUSpec, ModelSpec
+from mini_engine.units import GB, MIB, TERA
 
 Spec = TypeVar("Spec", ModelSpec, GPUSpec)
 
@@ -50,7 +45,7 @@ def read_table(name: str) -> list[dict[str, str]]:
 
     In a wheel the tables lie inside the package, in a checkout beside it.
     """
-    package = Path(__file__).parent
+    package = Path(__file__).parent.parent
     for folder in (package / "_data", package.parent / "data"):
         if (folder / name).is_file():
             with (folder / name).open(encoding="utf-8", newline="") as file:
