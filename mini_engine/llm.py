@@ -14,17 +14,16 @@ from typing import Any, cast
 from tqdm import tqdm
 
 from mini_engine.arguments import count
-from mini_engine.backends.contiguous import CACHES, is_torch
+from mini_engine.backends.contiguous import is_torch
 from mini_engine.beam_search import beam_search
-from mini_engine.config import EngineConfig
 from mini_engine.engine import LLMEngine
+from mini_engine.engine_options import checked_cache, paged_engine
 from mini_engine.generation import GenerationStats
 from mini_engine.outputs import RequestOutput
 from mini_engine.sampling import SamplingParams
 from mini_engine.sequential import SequentialEngine
 
 BACKENDS = ("torch", "numpy")
-KV_CACHE_BYTES = {"torch": 1 << 30, "numpy": 1 << 26}  # of the paged cache, unless the caller says otherwise
 Prompt = str | Sequence[int]
 
 
@@ -58,18 +57,7 @@ class LLM:
     ) -> None:
         if backend not in BACKENDS:
             raise ValueError(f"backend={backend!r}: must be one of {', '.join(BACKENDS)}")
-        if attention is not None and not callable(attention):
-            raise ValueError(f"attention={attention!r}: must be a function attention(q, k, v, scale, offset)")
-        if cache is None:
-            cache = "paged" if attention is None else "contiguous"
-        if cache not in ("paged", *CACHES) and not callable(cache):
-            raise ValueError(f"cache={cache!r}: must be one of paged, {', '.join(CACHES)}, or a class of your own")
-        if cache == "paged" and attention is not None:
-            raise ValueError("attention: the paged cache brings its own; use cache='contiguous' with yours")
-        if cache != "paged" and (num_blocks is not None or kv_cache_bytes is not None or options):
-            sizes = {"num_blocks": num_blocks, "kv_cache_bytes": kv_cache_bytes}
-            given = [*options, *(name for name, size in sizes.items() if size is not None)]
-            raise ValueError(f"{', '.join(given)}: only cache='paged' has such options")
+        cache = checked_cache(cache, attention, {"num_blocks": num_blocks, "kv_cache_bytes": kv_cache_bytes, **options})
         if isinstance(model, str | os.PathLike):
             from mini_engine.models import load_model
 
@@ -87,41 +75,13 @@ class LLM:
         self._inboxes: dict[str, list[RequestOutput]] = {}  # of the requests that somebody is waiting for
         self.engine: LLMEngine | SequentialEngine
         if cache == "paged":
-            self.engine = self._paged_engine(num_blocks, kv_cache_bytes, options)
+            self.engine = paged_engine(
+                self.model, self.tokenizer, self.eos_token_ids, num_blocks, kv_cache_bytes, options
+            )
         else:
             self.engine = SequentialEngine(
                 self.model, eos_token_ids=self.eos_token_ids, tokenizer=self.tokenizer, cache=cache, attention=attention
             )
-
-    def _paged_engine(self, num_blocks: int | None, kv_cache_bytes: int | None, options: dict[str, Any]) -> LLMEngine:
-        from mini_engine import backends  # each backend imports its library only when it is asked for
-
-        if num_blocks is not None and kv_cache_bytes is not None:
-            raise ValueError("num_blocks and kv_cache_bytes both say how large the cache is: give one of them")
-        spec, block_size = self.spec, options.get("block_size", EngineConfig.block_size)
-        per_token = 2 * spec.num_hidden_layers * spec.num_key_value_heads * spec.head_dim * self.model.dtype.itemsize
-        per_block = per_token * count("block_size", block_size)
-        if num_blocks is None:
-            size = count("kv_cache_bytes", KV_CACHE_BYTES[self.backend] if kv_cache_bytes is None else kv_cache_bytes)
-            num_blocks = size // per_block
-            if num_blocks < 1:
-                raise ValueError(f"kv_cache_bytes={size}: one block of {block_size} tokens takes {per_block}")
-        if (needed := count("num_blocks", num_blocks) * per_block) > (there := _memory_bytes()):
-            raise ValueError(
-                f"num_blocks={num_blocks}: {needed:,} bytes of K/V, and this machine has {there:,} bytes of memory; at most "
-                f"{there // per_block} blocks could fit"
-            )
-        parts = {name: options.pop(name) for name in ("scheduler", "kv_manager", "record") if name in options}
-        for name, part in parts.items():
-            if not (isinstance(part, bool) if name == "record" else isinstance(part, type)):
-                raise ValueError(f"{name}={part!r}: must be {'True or False' if name == 'record' else 'a class'}")
-        try:
-            config = EngineConfig(num_blocks=num_blocks, **options)
-        except TypeError as error:
-            raise ValueError(f"{error}: see EngineConfig for the options there are") from None
-        backend = (backends.TorchBackend if self.backend == "torch" else backends.NumpyBackend)(self.model)
-        backend.eos_token_ids = self.eos_token_ids
-        return LLMEngine(config, backend, tokenizer=self.tokenizer, **parts)
 
     def generate(
         self,
@@ -291,11 +251,3 @@ def _prompt_list(prompts: Any) -> Sequence[Any]:
         raise ValueError(f"prompts are a text, a list of token ids, or a list of those, found {prompts!r}")
     one = isinstance(prompts, str) or (len(prompts) > 0 and isinstance(prompts[0], Integral))
     return [prompts] if one else prompts
-
-
-def _memory_bytes() -> int:
-    """Physical memory of this machine; where the system does not tell, more than anybody has."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 1 << 62

@@ -11,6 +11,7 @@ import torch
 from mini_engine.backends.base import BatchInput
 from mini_engine.backends.torch_attention import AttentionPlan
 from mini_engine.cache import CacheOp
+from mini_engine.geometry import kv_elems_per_token
 
 
 class TorchStepResult:
@@ -45,9 +46,7 @@ class TorchBackend:
     @property
     def kv_bytes_per_block(self) -> int:
         """Bytes of K and V of one block over all layers."""
-        spec = self.spec
-        elements = 2 * spec.num_hidden_layers * self.block_size * spec.num_key_value_heads * spec.head_dim
-        return elements * self.model.dtype.itemsize
+        return kv_elems_per_token(self.spec) * self.block_size * self.model.dtype.itemsize
 
     def init_kv(self, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> None:
         spec, model = self.spec, self.model

@@ -93,7 +93,7 @@ def test_without_the_real_model_the_small_one_answers_and_the_remedy_is_named(ru
 
 def test_the_default_cache_is_that_of_the_library(run, asked, monkeypatch):
     made = []
-    monkeypatch.setattr("mini_engine.llm.LLM._paged_engine", lambda *_: made.append("paged") or 1 / 0)
+    monkeypatch.setattr("mini_engine.llm.paged_engine", lambda *_: made.append("paged") or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run("generate", "abc")
     assert made == ["paged"]

@@ -1,0 +1,80 @@
+"""What a caller of `LLM` may ask of the engine, checked; and the paged engine made from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mini_engine.arguments import count
+from mini_engine.backends.contiguous import CACHES, is_torch
+from mini_engine.config import EngineConfig
+from mini_engine.engine import LLMEngine
+from mini_engine.geometry import kv_elems_per_token
+
+KV_CACHE_BYTES = {"torch": 1 << 30, "numpy": 1 << 26}  # of the paged cache, unless the caller says otherwise
+PARTS = ("scheduler", "kv_manager", "record")  # options of LLMEngine itself; all others are EngineConfig's
+
+
+def checked_cache(cache: str | type | None, attention: Callable | None, paged_options: Mapping[str, Any]) -> str | type:
+    """Which cache to use. ValueError for an unknown one, and for options that do not go with it."""
+    if attention is not None and not callable(attention):
+        raise ValueError(f"attention={attention!r}: must be a function attention(q, k, v, scale, offset)")
+    if cache is None:
+        cache = "paged" if attention is None else "contiguous"
+    if cache not in ("paged", *CACHES) and not callable(cache):
+        raise ValueError(f"cache={cache!r}: must be one of paged, {', '.join(CACHES)}, or a class of your own")
+    if cache == "paged" and attention is not None:
+        raise ValueError("attention: the paged cache brings its own; use cache='contiguous' with yours")
+    given = [name for name, value in paged_options.items() if value is not None]
+    if cache != "paged" and given:
+        raise ValueError(f"{', '.join(given)}: only cache='paged' has such options")
+    return cache
+
+
+def paged_engine(
+    model: Any,
+    tokenizer: Any,
+    eos_token_ids: tuple[int, ...],
+    num_blocks: int | None,
+    kv_cache_bytes: int | None,
+    options: Mapping[str, Any],
+) -> LLMEngine:
+    """An LLMEngine over this model, with a cache of num_blocks blocks or kv_cache_bytes bytes. ValueError for bad options."""
+    from mini_engine import backends  # each backend imports its library only when it is asked for
+
+    kind = "torch" if is_torch(model) else "numpy"
+    block_size = count("block_size", options.get("block_size", EngineConfig.block_size))
+    block_bytes = kv_elems_per_token(model.spec) * model.dtype.itemsize * block_size
+    if num_blocks is None:
+        size = count("kv_cache_bytes", KV_CACHE_BYTES[kind] if kv_cache_bytes is None else kv_cache_bytes)
+        num_blocks = size // block_bytes
+        if num_blocks < 1:
+            raise ValueError(f"kv_cache_bytes={size}: one block of {block_size} tokens takes {block_bytes}")
+    elif kv_cache_bytes is not None:
+        raise ValueError("num_blocks and kv_cache_bytes both say how large the cache is: give one of them")
+    needed, there = count("num_blocks", num_blocks) * block_bytes, memory_bytes()
+    if needed > there:
+        raise ValueError(
+            f"num_blocks={num_blocks}: {needed:,} bytes of K/V, and this machine has {there:,} bytes of memory; at most "
+            f"{there // block_bytes} blocks could fit"
+        )
+    parts = {name: options[name] for name in PARTS if name in options}
+    for name, part in parts.items():
+        if not (isinstance(part, bool) if name == "record" else isinstance(part, type)):
+            raise ValueError(f"{name}={part!r}: must be {'True or False' if name == 'record' else 'a class'}")
+    try:
+        config = EngineConfig(num_blocks=num_blocks, **{k: v for k, v in options.items() if k not in PARTS})
+    except TypeError as error:
+        raise ValueError(f"{error}: see EngineConfig for the options there are") from None
+    backend = (backends.TorchBackend if kind == "torch" else backends.NumpyBackend)(model)
+    backend.eos_token_ids = eos_token_ids
+    return LLMEngine(config, backend, tokenizer=tokenizer, **parts)
+
+
+def memory_bytes() -> int:
+    """Physical memory of this machine; where the system does not tell, more than anybody has."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 62
