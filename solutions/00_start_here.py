@@ -18,7 +18,7 @@
 #
 # 30 到 40 分钟 · 只需 CPU · 不用预先读任何材料
 #
-# 学完这一课，你能够
+# 学完这一课，你能够：
 #
 # - 说清楚从提示词到回答之间发生了什么，并说出其中的两个阶段；
 # - 写出每个语言模型都在跑的那个循环；
@@ -154,12 +154,12 @@ for i in np.argsort(-logits)[:5]:
 #
 # 难度 1/5 · 重要性 5/5 · 10 分钟
 #
-# 猜一次只有一个 token，一个回答却有许多 token。那就猜一个，接到后面，再接着猜。
+# 猜一次只得到一个 token，一个回答却有许多 token。那就猜一个，接到后面，再接着猜。
 #
 # 请写出 `generate(next_token, prompt, max_tokens, stop_token)`。
 #
-# - `next_token(tokens)` 接收到目前为止的**整个**序列（一个 id 列表），返回一个 id。
-# - 只返回新的 token，最多 `max_tokens` 个。允许是零个。
+# - `next_token(tokens)` 的参数是截至目前的**整个**序列（一个 id 列表），返回值是一个 id。
+# - 只返回新的 token，最多 `max_tokens` 个。也允许是零个。
 # - 如果模型给出 `stop_token`，就停下来，并把这个 token 留在结果里。任何 id 都可以用作停止 token，0 也不例外。
 # - 不能改动调用者传进来的 `prompt`。
 #
@@ -251,7 +251,7 @@ print(f"same tokens as the engine: {new == answer.token_ids}")
 #
 # 看看你的循环在做什么。为了猜第 10 个 token，它要从头读一遍所有 token。为了猜第 11 个，又要从头全部再读一遍，还多读一个。两次调用之间，它什么都没记住。
 #
-# 一个 token 在模型里走一遍，叫做一次 **token 前向**（token-forward），这就是我们计算工作量的单位。假设提示词有 4 个 token，回答有 3 个，一共是多少次 token 前向？把你的猜测写在 `None` 的位置上。
+# 一个 token 在模型里走一遍，叫做一次 **token 前向**（token-forward），我们就用它作为工作量的单位。假设提示词有 4 个 token，回答有 3 个，一共是多少次 token 前向？把你的猜测写在 `None` 的位置上。
 
 # %%
 predict("00.tokens_run", value=None)
@@ -290,8 +290,8 @@ predict("00.tokens_run", value=None)
 #
 # 于是工作分成两个阶段。
 #
-# - **预填充 (prefill)**：整个提示词用一轮前向走完模型，把缓存填上。第一段文字出现之前，等的就是它。
-# - **解码 (decode)**：每一轮只有一个新 token 走过模型，它读缓存，再往缓存里添上自己的一份。一段一段冒出来的文字就是这么来的。
+# - **预填充**（prefill）：用一轮前向跑完整个提示词，把缓存填好。第一段文字出现之前，等的就是它。
+# - **解码**（decode）：每一轮只跑一个新 token，它读取缓存，再往缓存里添上自己的一份。一段一段冒出来的文字就是这么来的。
 
 # %% tags=["diagram", "claim-two-phases"]
 svg(*pictures.life_of_a_request())
@@ -334,9 +334,9 @@ for n, m in [(4, 3), (12, 12), (500, 200)]:
 # %% [markdown] lang="zh" en="763eb31d"
 # ## 代价
 #
-# 天下没有免费的午餐。省下来的计算要用内存来换，而且要一直占到回答结束为止。下面就在小模型上看看这笔交换：同一段文字，一次不用缓存，一次用缓存。
+# 天下没有免费的午餐。省下来的计算要用内存来换，而且要一直占到回答结束为止。下面就在小模型上算算这笔账：同一段文字，一次不用缓存，一次用缓存。
 #
-# token 前向的次数由引擎来数，字节数则由模型的尺寸算出。每保留一个 token，就要在每一层、为每个 K/V 头存一个 K 和一个 V。这里的数是 float64，每个占八个字节。
+# token 前向的次数由引擎来数，字节数则由模型的结构参数算出。每保留一个 token，就要在每一层、为每个 K/V 头存一个 K 和一个 V。这里的数是 float64，每个占八个字节。
 
 # %% tags=["claim-trade"]
 runs, longer = {}, SamplingParams(temperature=0, max_tokens=64, ignore_eos=True)
@@ -388,7 +388,7 @@ print(f"reserved for {reserved:,} tokens, used for {used}: {used / reserved:.1%}
 # </details>
 
 # %% [markdown] lang="zh" en="8db2be23"
-# <details><summary><b>记住这个画面。</b>带笔记本的读者</summary>
+# <details><summary><b>记住这个画面。</b>做笔记的读者</summary>
 #
 # 你在读一份很长的合同，要写一份摘要。没有笔记的话，每写一个字之前都得把合同重读一遍。有了笔记，合同只需要读一遍，每写一个字之前翻翻笔记就行。笔记就是缓存。它要占纸：每读一页，就多一页笔记。翻笔记也要花时间，笔记越长，翻得越久。
 #
@@ -402,7 +402,7 @@ print(f"reserved for {reserved:,} tokens, used for {used}: {used / reserved:.1%}
 # %% [markdown] lang="zh" en="383d1316"
 # ## 接下来去哪里
 #
-# 整门课只有六步。每一步都在解决上一步留下的问题。
+# 整门课由六步串起来，每一步都在解决上一步留下的问题。
 
 # %% tags=["diagram", "claim-course-map"]
 svg(*pictures.course_map())
@@ -422,10 +422,10 @@ svg(*pictures.course_map())
 # %% [markdown] lang="zh" en="7e31dfee"
 # | 步骤 | 因为 | 所以 | 课 |
 # |---|---|---|---|
-# | 1 | 过去 token 的 K 和 V 永远不变 | 只算一次，然后留着 | 00, 01 |
+# | 1 | 已有 token 的 K 和 V 永远不变 | 只算一次，然后留着 | 00、01 |
 # | 2 | 每保留一个 token 都要占字节 | 在内存用完之前就算清楚要多少 | 02（待推出） |
 # | 3 | 每个新 token 都要把它们再读一遍 | 解码等的是内存，不是算力 | 03（待推出） |
-# | 4 | 起决定作用的是字节数 | 让每个 token 少占一些字节 | 04, 05（待推出） |
+# | 4 | 起决定作用的是字节数 | 让每个 token 少占一些字节 | 04、05（待推出） |
 # | 5 | 预留的内存一直空着 | 按页分配、共享，再用 kernel 来读 | 06 到 11（待推出） |
 # | 6 | 空闲的内存可以容纳更多请求 | 同时调度许多请求，直到搭出完整的引擎 | 12 到 15（待推出） |
 #
@@ -440,7 +440,7 @@ svg(*pictures.course_map())
 # %% [markdown] lang="zh" en="199410aa"
 # ## 你的机器准备好了吗？
 #
-# doctor 会检查各个软件的版本、模型文件和笔记本环境。缺什么，它就告诉你该用哪条命令补上。在终端里运行 `mini-engine doctor`，能看到更详细的信息。
+# doctor 会检查各个软件的版本、模型文件和 notebook 环境。缺什么，它就告诉你该用哪条命令补上。在终端里运行 `mini-engine doctor`，能看到更详细的信息。
 
 # %% tags=["nbval-ignore-output"]
 from mini_engine.doctor import examine
@@ -481,9 +481,9 @@ predict("00.first_pass", value=None)
 # %% [markdown] lang="zh" en="3d0a03b1"
 # ## 在生产系统中
 #
-# vLLM 和 SGLang 是开源引擎，能同时服务大量用户。Transformers 是 Hugging Face 的模型库。这一课里的东西，在它们那里是这样叫的。
+# vLLM 和 SGLang 是开源引擎，能同时服务大量用户。Transformers 是 Hugging Face 的模型库。这一课里的东西，在它们那里的叫法如下。
 #
-# | 本课 | vLLM（main 分支，2026） | SGLang (0.5.23) | Transformers (5.24.0) |
+# | 本课 | vLLM（main 分支，2026） | SGLang（0.5.23） | Transformers（5.24.0） |
 # |---|---|---|---|
 # | `LLM.generate` | `LLM.generate` | `Engine.generate` | `model.generate` |
 # | 预填充、解码 | 一步之内可以两者都有 | `ForwardMode.EXTEND`、`ForwardMode.DECODE` | 先预填充，再进入解码循环 |
@@ -502,10 +502,10 @@ predict("00.first_pass", value=None)
 # %% [markdown] lang="zh" en="12c908e6"
 # > **这一课没有说明的事**
 # >
-# > - 上面的秒数来自 CPU 上一个非常小的模型。能搬到别的机器上的只有次数。
+# > - 上面的秒数来自 CPU 上一个非常小的模型。换一台机器仍然成立的只有次数。
 # > - 这里一次只处理一个请求。同时服务许多请求时，什么快、什么慢都会变。
-# > - token 前向减少多少，时间并不会跟着减少同样多。两者第 01 课都会测量。
-# > - vLLM 的那几个数字出自一篇论文、一个模型和它自己的负载。
+# > - token 前向减少了，时间并不会按同样的比例减少。第 01 课会把两者都测出来。
+# > - vLLM 的那几个数字只出自一篇论文，测的是一个模型和论文自选的负载。
 
 # %% [markdown] lang="en" tags=["question"]
 # ## Questions that people ask
@@ -534,12 +534,12 @@ predict("00.first_pass", value=None)
 #
 # <details><summary>为什么第一个 token 慢，后面的却很平稳？</summary>
 #
-# 第一个 token 要等预填充，它要跑完整个提示词。后面每个 token 只等一轮前向，这一轮只跑一个 token。提示词长十倍，预填充的工作量大约也是十倍，后面的节奏变化却小得多。
+# 第一个 token 要等预填充，而预填充要跑完整个提示词。后面每个 token 只等一轮前向，这一轮只跑一个 token。提示词的长度变成十倍，预填充的工作量大约也变成十倍，之后的生成速度变化却小得多。
 #
 # </details>
 # <details><summary>KV Cache 会改变回答吗？</summary>
 #
-# 不会。它存下来的数，重算一遍得到的也是一样的。两者一致到最后几位数字，但不保证到最后一个比特。第 01 课会说明原因。
+# 不会。它存下来的数，重算一遍得到的也是一样的。两者最多在末尾几位数字上有出入，不保证逐位相同。第 01 课会说明原因。
 #
 # </details>
 # <details><summary>为什么不一次猜好几个 token？</summary>
@@ -572,12 +572,12 @@ predict("00.first_pass", value=None)
 # ## 三句话总结
 #
 # - 模型把一串 token 变成下一个 token 的分数。外面套一个循环，就能写出文字。
-# - 每写一个 token 都把整个序列重跑一遍是浪费。留下 K 和 V 就能省掉这部分，代价是内存。
+# - 每写一个 token 就把整个序列重跑一遍，这是浪费。留下 K 和 V 就能省掉这部分，代价是内存。
 # - 预填充把提示词跑一遍。解码每轮跑一个 token。
 #
 # | 术语 | 英文 | 含义 |
 # |---|---|---|
-# | token（词元） | token | 一小段文本，带一个编号 |
+# | token（词元） | token | 带编号的一小段文本 |
 # | logits（未归一化分数） | logits | 每个可能接在后面的 token 都有一个分数 |
 # | 预填充 | prefill | 跑完整个提示词的那一轮前向 |
 # | 解码 | decode | 每个新 token 一轮前向 |

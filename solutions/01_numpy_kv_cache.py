@@ -14,13 +14,13 @@
 # %% [markdown] lang="zh" en="9a606d00"
 # # 01 · 用 NumPy 写 KV Cache
 #
-# **K 和 V 只算一次，算完就留着：此后每个 token 只付一个 token 的计算量。**
+# **K 和 V 只算一次，算完就留着：此后每个 token 只需付出一个 token 的计算量。**
 #
 # 60 到 90 分钟 · 只用 NumPy，不需要 GPU · 先学第 00 课
 #
-# 学完这一课，你能够
+# 学完这一课，你能够：
 #
-# - 不写循环实现因果注意力，并证明已有的 K 和 V 永远不变；
+# - 不用循环实现因果注意力，并证明已有的 K 和 V 永远不变；
 # - 写出 KV Cache 和使用它的生成循环，并让真正的引擎跑在这两样东西上；
 # - 算清楚缓存省了什么、花了什么：token 前向次数、注意力分数、字节数。
 
@@ -51,7 +51,7 @@ model, tokenizer, spec = tiny.model, tiny.tokenizer, tiny.spec
 # %% [markdown] lang="zh" en="bb8ca527"
 # ## 痛点
 #
-# 还是第 00 课的那个循环，这次用小模型跑，再装上一块计数表。每一轮前向都要把整个序列重跑一遍。看最后一列：为了写 16 个 token，模型跑过的 token 数是它的十倍还多。
+# 还是第 00 课的那个循环，用的还是那个小模型，只是多装了一个计数器。每一轮前向都要把整个序列重跑一遍。看最后一列：为了写 16 个 token，模型跑过的 token 数是它的十倍还多。
 #
 # `model.forward(tokens, positions, attend, rows)` 就是一轮前向。每个 token 都带着它在文本里的位置，所以前两个列表一样长。每一层里，模型都会调用你给的 `attend(layer, q, k, v)`。返回的是你指定的那些行的 logits；不写 `rows`，就返回所有行的 logits。
 
@@ -108,7 +108,7 @@ predict("01.with_cache", value=None)
 #
 # 写出 `token_forwards(n, m, cached)`：提示词有 n 个 token，新生成 m 个，两者都至少为 1。
 #
-# - `cached=False`：每一轮都要跑到目前为止的整个序列，最新的那个 token 也算在内。
+# - `cached=False`：每一轮都要把截至目前的整个序列跑一遍，最新的那个 token 也算在内。
 # - `cached=True`：提示词只跑一次。之后每一轮只跑一个 token，也就是最新的那个。
 # - 无论数字多大，都要返回精确的 `int`。用循环逐轮累加也行，直接写公式更短。
 #
@@ -194,9 +194,9 @@ print(f"with 2,000 in the place of {cached:,}, the ratio would be {without / 200
 # The scale is one over the square root of D. "Causal" is the condition s ≤ t: a token never looks ahead.
 
 # %% [markdown] lang="zh" en="c45f437a"
-# 常有人说“2,000 次”、“大约 750 倍”。2,000 多数了一个：最后一个新 token 直接交给用户，后面再没有 token 了，谁也用不到它的 K 和 V，所以它根本不会跑。精确的次数是 n + m - 1。
+# 常有人说“2,000 次”和“大约 750 倍”。2,000 多数了一次：最后一个新 token 直接交给用户，后面再没有 token 了，谁也用不到它的 K 和 V，所以它根本不会跑。精确的次数是 n + m - 1。
 #
-# 所以，只要一个 token 过去算出的东西能留下来，就有 750 倍可省。可是留得住吗？要回答这个问题，得看 token 之间互相取用了什么。这种取用只发生在一个地方：注意力。
+# 所以，只要一个 token 过去算出的东西能留下来，这 750 倍就能省下来。可是留得住吗？要回答这个问题，得看 token 之间互相取用了什么。这种取用只发生在一个地方：注意力。
 #
 # ## 注意力读了什么
 #
@@ -213,7 +213,7 @@ print(f"with 2,000 in the place of {cached:,}, the ratio would be {without / 200
 # | D | 每个头的大小 | 32 |
 # | L | 层数 | 4 |
 #
-# scale 是 D 的平方根的倒数。所谓“因果”，就是 s ≤ t 这个条件：一个 token 绝不往后看。
+# scale 是 D 的平方根的倒数。所谓“因果”，就是 s ≤ t 这个条件：一个 token 绝不看它后面的 token。
 
 # %% tags=["diagram"]
 svg(*pictures.causal_triangle())
@@ -223,7 +223,7 @@ svg(*pictures.causal_triangle())
 # they are our judge from here on.
 
 # %% [markdown] lang="zh" en="f0d2540d"
-# 三层朴素的循环说的是同一件事，一次只算一个数。没人会真的拿它去跑，但也没人会读错它。所以从这里开始，它就是我们的裁判。
+# 下面三层朴素的循环做的是同一件事，一次只算一个数。没人会真的拿它去跑，但也没人会读错它。所以从这里开始，它就是我们的裁判。
 
 
 # %% tags=["claim-attention"]
@@ -271,7 +271,7 @@ def attention_with_loops(q, k, v, scale, offset=0):
 # - offset 用传进来的那个值。S 可以大于 offset + T：再往后的键谁也看不到。
 # - 查询头 h 读取 K/V 头 `h // (H // K)`。相邻的查询头共用一个 K/V 头。
 # - 分数再大也不能溢出。不可见的键，权重必须正好是 0，无论分数有多大。
-# - 输入是 float64，不许改动。每一位数字都要对，所以全程保持 float64。
+# - 输入是 float64，不许改动。每一位数字都要紧，所以全程保持 float64。
 #
 # 为什么要有 offset？因为有了缓存，新的行就不在开头了。小例子：已经缓存了两个 token，新来一行，T = 1。这时 S 是 3，offset 是 2，这一行能看到键 0、1 和 2。
 
@@ -320,7 +320,7 @@ causal_attention = check("01.causal_attention", causal_attention)
 # %% [markdown] lang="zh" en="2226c0aa"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 三步，三个数组：分数 `[H, T, S]`、权重 `[H, T, S]`、结果 `[T, H, D]`。用 `np.einsum` 写那两次乘法，不需要变形。`np.repeat` 可以把每个 K/V 头复制给它那一组。
+# 三步，三个数组：分数 `[H, T, S]`、权重 `[H, T, S]`、结果 `[T, H, D]`。用 `np.einsum` 写那两次乘法，不需要 reshape。`np.repeat` 可以把每个 K/V 头复制给它那一组。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
@@ -334,7 +334,7 @@ causal_attention = check("01.causal_attention", causal_attention)
 # </details>
 # <details><summary>提示 3：“with an offset”这一项不通过</summary>
 #
-# 从第 0 行开始的 `[T, S]` 掩码，只有对最开头的那些 token 才是对的。对角线要右移 `offset`。这个数不总是等于 S - T。
+# 从第 0 行开始的 `[T, S]` 掩码，只有对最开头的那些 token 才是对的。对角线要右移 `offset`，而 S - T 不总是等于这个数。
 #
 # </details>
 
@@ -351,7 +351,7 @@ causal_attention = check("01.causal_attention", causal_attention)
 # %% [markdown] lang="zh" en="6e410437"
 # ## 为什么已有的 K 和 V 永远不变
 #
-# 拿第 2 层里 token 3 的键来说。它由 token 3 的隐藏状态算出来，而这个状态只由 token 0 到 3 构成，因为下面各层的注意力没有看得更远。token 4 来得更晚，这里面完全没有它的份。一层层往上，每一层都是同样的道理。
+# 拿第 2 层里 token 3 的键来说。它由 token 3 的隐藏状态算出来，而这个状态只由 token 0 到 3 构成，因为下面各层的注意力都没有看更后面的 token。token 4 来得更晚，这里面完全没有它的份。一层层往上，每一层都是同样的道理。
 #
 # 这是推理。下面是实验：先跑 t 个 token，再跑 t + 1 个，然后比较两次运行中，前 t 个 token 在每一层留下的 K 和 V。
 
@@ -389,7 +389,7 @@ print(f"equal within 1e-12, relative, in each layer: {[bool(change < 1e-12) for 
 # may add in another order, and the sum of floats depends on the order. How much differs depends on your machine:
 
 # %% [markdown] lang="zh" en="14d4687f"
-# 误差在 1e-12 以内，但不一定每一位都相同。矩阵乘法就是求和；行数变了，计算库可能换一种相加的顺序，而浮点数的和与顺序有关。到底差多少，取决于你的机器：
+# 差别在 1e-12 以内，但不一定每一位都相同。矩阵乘法就是求和；行数变了，计算库可能换一种相加的顺序，而浮点数的和与顺序有关。到底差多少，取决于你的机器：
 
 # %% tags=["nbval-ignore-output", "claim-last-bit"]
 for t in (1, 4, len(pairs) - 1):
@@ -408,11 +408,11 @@ print(f"the order of a sum: 0.1 + 0.2 + 0.3 = {0.1 + 0.2 + 0.3}, 0.3 + 0.2 + 0.1
 # It rests on two things: nobody looks ahead, and a token keeps its position. Take one away at a time.
 
 # %% [markdown] lang="zh" en="c367a2a1"
-# 所以，用缓存跑和完整地跑，只在舍入误差的意义上一致，不是逐位一致。如果两个 token 的概率几乎相等，舍入甚至会决定选中哪一个。测试引擎的人必须知道这一点，后面我们还会回到这里。
+# 所以，用缓存跑和完整地跑，只在舍入误差范围内一致，并非逐位一致。如果两个 token 的概率几乎相等，舍入甚至会决定选中哪一个。测试引擎的人必须知道这一点，后面我们还会回到这里。
 #
 # ### 这个推理在哪里失效
 #
-# 它依赖两件事：谁也不往后看，而且 token 的位置固定不变。下面每次拿掉一个。
+# 它依赖两件事：谁也不看后面的 token，而且每个 token 的位置固定不变。下面每次去掉其中一件。
 
 # %% tags=["claim-no-mask"]
 t = len(text) - 1
@@ -451,7 +451,7 @@ for name, change in changes.items():
 # </details>
 # <details><summary><b>问题。</b>哪些模型没有这样的缓存？</summary>
 #
-# 往两个方向都看的模型，例如 BERT。多一个 token，从第 1 层起的所有 K 和 V 都会变。
+# 注意力是双向的模型，例如 BERT。多一个 token，从第 1 层起的所有 K 和 V 都会变。
 #
 # </details>
 # <details><summary><b>问题。</b>实践中什么时候位置会移动？</summary>
@@ -572,9 +572,9 @@ KVCache = check("01.kv_cache", KVCache)
 # takes 2 bytes. How many bytes does the cache need for one token?
 
 # %% [markdown] lang="zh" en="22a5a2a5"
-# ## 它要花多少
+# ## 它有多大开销
 #
-# 先猜一个真实的模型。SmolLM2-135M 有 30 层，每层有 9 个查询头和 3 个 K/V 头，大小都是 64，一个数占 2 字节。缓存一个 token 需要多少字节？
+# 先拿一个真实的模型猜一猜。SmolLM2-135M 有 30 层，每层有 9 个查询头和 3 个 K/V 头，大小都是 64，一个数占 2 字节。缓存一个 token 需要多少字节？
 
 # %%
 predict("01.bytes_per_token", value=None)
@@ -614,9 +614,9 @@ bytes_per_token = 2 * spec.num_hidden_layers * spec.num_key_value_heads * spec.h
 # Below, four jobs as a table. What decides how much a cache saves?
 
 # %% [markdown] lang="zh" en="32c9376d"
-# 它随着 token 一个个增加，走的是一条直线，请求结束才释放。拖动滑块看看：左图两线之间的空隙是你省下的，右图的线是你付出的。注意左图的纵轴：每往上一格是乘上一个倍数，不是加上一个数。
+# 缓存占用的字节数随 token 数线性增长，请求结束才释放。拖动滑块看看：左图两线之间的空隙是你省下的，右图的线是你付出的。注意左图的纵轴：每往上一格是乘上一个倍数，不是加上一个数。
 #
-# 下面的表格是四个任务。缓存能省多少，由什么决定？
+# 再往下，用表格列出四个任务。缓存能省多少，由什么决定？
 
 # %% tags=["claim-cost-grows"]
 sizes = [1, 10, 100, 1000, 2000, 4000]
@@ -649,7 +649,7 @@ for n, m in [(4000, 1), (1000, 10), (1000, 1000), (10, 4000)]:
 # Small case, 3 prompt tokens, 3 new ones: passes of 3, 1 and 1 tokens, at positions 0 to 2, then 3, then 4.
 
 # %% [markdown] lang="zh" en="95e13875"
-# 由回答的长度决定。提示词很长时，倍数接近 m；提示词很短时，接近 m / 2。如果只生成一个新 token，倍数就是 1：缓存什么也没省，占用的字节却照样取决于提示词。
+# 决定因素是回答的长度。提示词很长时，倍数接近 m；提示词很短时，接近 m / 2。如果只生成一个新 token，倍数就是 1：缓存什么也没省，占用的字节却照样取决于提示词。
 #
 # ## 练习 1.4 - 先预填充，再解码
 #
@@ -657,10 +657,10 @@ for n, m in [(4000, 1), (1000, 10), (1000, 1000), (10, 4000)]:
 #
 # 注意力和缓存都有了，现在写使用它们的循环：`generate_cached(model, cache, prompt, max_tokens)`。
 #
-# - **预填充 (prefill)**：用一轮前向跑完整个提示词。最后一行的 logits 给出第一个新 token。
-# - **解码 (decode)**：每轮只跑一个 token，也就是最新的那个，放在下一个位置。
+# - **预填充**（prefill）：用一轮前向跑完整个提示词。最后一行的 logits 给出第一个新 token。
+# - **解码**（decode）：每轮只跑一个 token，也就是最新的那个，放在下一个位置。
 # - 贪心：取 logit 最大的 token。返回 `max_tokens` 个 int 组成的列表。允许为零，这时什么都不跑。
-# - `model.forward(tokens, positions, attend, rows)` 就是前面那一轮前向。`positions` 也是列表或 range：这一轮里每个 token 对应一个位置。你的 `attend(layer, q, k, v)` 把新的部分追加进缓存，再对其中的全部内容做注意力。
+# - `model.forward(tokens, positions, attend, rows)` 就是前面见过的那一轮前向。`positions` 也是列表或 range：这一轮里每个 token 对应一个位置。你的 `attend(layer, q, k, v)` 把新的部分追加进缓存，再对其中的全部内容做注意力计算。
 # - scale 是 `model.spec.head_dim ** -0.5`。要从传进来的模型上取：检查时用的模型，头更小。
 #
 # 小例子，提示词 3 个 token，新生成 3 个：三轮分别跑 3、1、1 个 token，位置依次是 0 到 2、3、4。
@@ -726,7 +726,7 @@ generate_cached = check("01.generate_cached", generate_cached)
 #
 # 1. 在 `attend` 里：先 append，再对返回的内容调用 `causal_attention`。offset 是此前已缓存的 token 数：这里就是 S - T，因为你的缓存不返回多余的行。scale 用 `model` 的，不是 notebook 里的全局变量。
 # 2. 从位置 0 开始，令 `new = prompt`。
-# 3. 跑 `new`。位置往前移它的长度。最后一行的 argmax 就是下一个 `new`。
+# 3. 跑 `new`。位置加上它的长度。最后一行的 argmax 就是下一个 `new`。
 # 4. 凑够 `max_tokens` 个就停。最后一个不用跑。
 #
 # </details>
@@ -798,12 +798,12 @@ print(f"equal within 1e-12, relative to the largest: {bool(error < 1e-12)}")
 #
 # 难度 3/5 · 重要性 4/5 · 15 分钟 · 大约 8 行
 #
-# 下面是八个写错的注意力，每一个都是真有人犯的错。落到代码上，每个只差一行：
+# 下面是八个写错的注意力，每一个都是真有人会犯的错。落到代码上，每个只差一行：
 #
 # | bug | 它写成了 | 应该是 |
 # |---|---|---|
 # | keys in the place of values（值的位置用了键） | `weights @ k` | `weights @ v` |
-# | a token cannot see itself（看不到自己） | `np.tri(T, S, offset - 1)` | `np.tri(T, S, offset)` |
+# | a token cannot see itself（token 看不到自己） | `np.tri(T, S, offset - 1)` | `np.tri(T, S, offset)` |
 # | masked after the softmax（softmax 之后才加掩码） | `softmax(scores) * visible` | `softmax(np.where(visible, scores, -np.inf))` |
 # | no scale（没有乘 scale） | `q @ k.T` | `scale * q @ k.T` |
 # | no mask（没有掩码） | `softmax(scores)` | 同上 |
@@ -837,7 +837,7 @@ for name, attention in {"(right)": causal_attention, **WRONG}.items():
 # %% [markdown] lang="zh" en="3b8875e0"
 # 大多数写出来的仍然是英语。标着 `=` 的那些，对这个提示词来说一字不差。靠读文本找不到这样的 bug；好的测试才找得到。
 #
-# 其中两个有来历。“heads dealt round”就是该用 `np.repeat` 的地方用了 `np.tile`。解码时掩码漏掉 offset，则是 gpt-fast 上报告过的问题（[issue 233](https://github.com/pytorch-labs/gpt-fast/issues/233)）。
+# 其中两个有来历。“heads dealt round”就是该用 `np.repeat` 的地方用了 `np.tile`。解码时掩码漏掉 offset，则有人在 gpt-fast 上报告过（[issue 233](https://github.com/pytorch-labs/gpt-fast/issues/233)）。
 #
 # 请写出 `check_attention(attention)`：`attention` 写错了，就抛出 `AssertionError`；写对了，就安静地返回。我们会拿正确的函数和这八个错的来试它。
 #
@@ -904,7 +904,7 @@ check_attention = check("01.check_attention", check_attention)
 # with the same function.
 
 # %% [markdown] lang="zh" en="92780fae"
-# 有一种常见的测试不需要第二个答案：把解码和预填充对比，也就是用同一个函数，一行一行地算，再所有行一起算。
+# 有一种常见的测试不需要第二个答案：把解码和预填充对比，也就是用同一个函数，先一行一行地算，再所有行一起算。
 
 
 # %% tags=["claim-bugs-read-well"]
@@ -935,7 +935,7 @@ for wanted in (True, False):
 #
 # ## 把你的部件装进真正的引擎
 #
-# 现在轮到引擎本身。一个参数放你的缓存，一个参数放你的注意力。分词、采样、停止都照旧，而 K 和 V 由你的代码来存、来读。裁判是原装的引擎：它把 K 和 V 存在一个个块里，不在你的数组里。
+# 现在轮到引擎本身。一个参数放你的缓存，一个参数放你的注意力。分词、采样、停止都照旧，而 K 和 V 由你的代码来存、来读。裁判是原装的引擎：它把 K 和 V 存在一个个块（block）里，而不是存在你的数组里。
 
 # %% tags=["claim-engine-runs-on-it"]
 question = "Emma was"
@@ -1021,11 +1021,11 @@ for n in (8, 16, 32, 64):
 # %% [markdown] lang="zh" en="3cea4f4f"
 # 秒数省得没有次数那么多。同一轮里的许多 token 共用一次权重读取，而且一次大的矩阵乘法，平均到每一行，比许多次小的便宜。缓存省掉的恰恰是这部分便宜的、共用的工作。剩下的是每轮一个 token，也就是最贵的那种。
 #
-# ## 数一数 FLOPs，看看哪里仍是平方
+# ## 数一数 FLOPs，看看什么仍是平方级
 #
 # 上下文长度为 t 时，一步解码在每一层要做两类乘法：token 乘权重，查询乘键。设模型的宽度为 d，那么开销的量级是
 #
-# - 没有缓存：t · d² + t² · d，
+# - 没有缓存：t · d² + t² · d；
 # - 有缓存：d² + t · d。
 #
 # 一层的权重是好几个矩阵，宽度并不都是 d：MLP 的更宽，K 和 V 的更窄。但它们都随 d 增长，所以一并算进 d²。下一个单元格会把它们逐个数清。
@@ -1083,7 +1083,7 @@ print(f"FLOPs of tiny-gqa, all passes: {a:.3e} and {b:.3e}, ratio {a / b:.0f}")
 # many tokens share it. And it reads all of the cache. The table of embeddings does not count: a token looks up one row of it.
 
 # %% [markdown] lang="zh" en="b6996f07"
-# 投影和 MLP 变成了与 token 数成线性关系，分数没有。每个新 token 仍然要看过每一个旧 token，什么缓存也改变不了这一点。
+# 投影和 MLP 的计算量变得与 token 数成线性关系，分数则没有。每个新 token 仍然要看过每一个旧 token，什么缓存也改变不了这一点。
 #
 # ## 预填充和解码是两种不同的工作
 #
@@ -1132,7 +1132,7 @@ for t in (64, 1000, 4000):
 # 500 tokens, an answer of one token. How many token-forwards does the cache save?
 
 # %% [markdown] lang="zh" en="062219f4"
-# 第 03 课（待推出）会给这个差别标上具体的数字。
+# 第 03 课（待推出）会用具体的数字说明这个差别。
 #
 # ## 自测
 #
@@ -1159,14 +1159,14 @@ predict("01.one_token", value=None)
 # %% [markdown] lang="zh" en="af8de83a"
 # ## 在生产系统中
 #
-# 以下内容依据 2026 年 vLLM 主分支、SGLang 0.5.23 和 Transformers 5.24.0 的源码。
+# 以下内容依据 2026 年 vLLM main 分支、SGLang 0.5.23 和 Transformers 5.24.0 的源码。
 #
 # | 本课 | vLLM | SGLang | Transformers |
 # |---|---|---|---|
 # | `KVCache`，一次预留到位 | 分页：`KVCacheManager` | 分页：`MHATokenToKVPool` | `StaticCache` |
 # | 靠拼接数组来增长的缓存 | - | - | `DynamicCache`，`generate` 的默认选择 |
 # | `append` | 槽位映射加写入 kernel | `set_kv_buffer` | `Cache.update` |
-# | 预填充和解码 | 不分阶段：请求只是在追赶自己的 token | `ForwardMode.EXTEND`、`DECODE` | 同一个循环里的两种调用 |
+# | 预填充和解码 | 不分阶段：请求只管追上自己的 token | `ForwardMode.EXTEND`、`DECODE` | 同一个循环里的两处调用 |
 #
 # 什么时候得不偿失：回答只有一个 token，例如做分类，缓存什么也省不下，内存却照占。
 
@@ -1185,7 +1185,7 @@ predict("01.one_token", value=None)
 # >
 # > - 这里的时间来自一个很小的模型，在 CPU 上用 float64 NumPy 测得。换成 GPU，比例会不同。
 # > - FLOPs 没有计入归一化、RoPE、softmax 和采样，也没有计入最后算出 logits 的那次乘法。
-# > - 贪心文本能一致，是因为没有两个 token 的分数几乎相等。一旦接近，舍入就可能选出另一个。
+# > - 贪心解码的文本能一致，是因为没有出现两个 token 分数几乎相等的情况。一旦出现，舍入就可能选出另一个。
 # > - 带滑动窗口的模型，或者含有非注意力层的模型，保存的是别的东西，字节数也不同。
 # > - 这里只有一个序列。序列一多，预留却没用上的空间就成了问题（第 06 课，待推出）。
 
@@ -1230,10 +1230,10 @@ predict("01.one_token", value=None)
 # </details>
 # <details><summary>用缓存得到的回答，还是同一个回答吗？</summary>
 #
-# 在精确算术里是的。在浮点数里，一致到舍入误差。本课用 float64，logits 的差在 1e-12 以内。
+# 如果是精确运算，是的。浮点运算则只在舍入误差范围内一致。本课用 float64，logits 的差在 1e-12 以内。
 #
 # </details>
-# <details><summary>为什么保存旋转之后的 K，而不是旋转之前的？</summary>
+# <details><summary>为什么保存按位置旋转之后的 K，而不是旋转之前的？</summary>
 #
 # 因为 token 的位置是固定的，这样旋转只需做一次。代价是这样的缓存不能挪到别的位置。
 #
@@ -1263,20 +1263,20 @@ predict("01.one_token", value=None)
 # %% [markdown] lang="zh" en="f152b383"
 # ## 三句话总结
 #
-# - 因果注意力绝不往后看，所以已有的 K 和 V 永远不变，留下来用，只差舍入误差。
+# - 因果注意力绝不看后面的 token，所以已有的 K 和 V 永远不变，留下来用，只差舍入误差。
 # - 省下的是 token 前向：1,499,500 次变成 1,999 次。分数仍是平方级，秒数省得没有次数那么多。
 # - 付出的是字节：每多一个 token 就多一份，而且每一步都要全部读一遍。
 #
-# | 英文 | 术语 | 人们的说法 | 它是什么 |
+# | 术语 | 英文 | 常见说法 | 含义 |
 # |---|---|---|---|
-# | KV cache | KV Cache（KV 缓存） | “模型的记忆” | 留下来的键和值，除舍入误差外是精确的 |
-# | prefill | 预填充 | “读提示词” | 一轮前向，跑 n 个 token |
-# | decode | 解码 | “生成” | 每个新 token 一轮前向 |
-# | causal mask | 因果掩码 | “不许偷看” | 第 t 行只看键 0 到 t |
-# | token-forward | token 前向 | “一步” | 一个 token 过一遍模型 |
+# | KV Cache（KV 缓存） | KV cache | “模型的记忆” | 留下来的键和值，除舍入误差外是精确的 |
+# | 预填充 | prefill | “读提示词” | 一轮前向，跑 n 个 token |
+# | 解码 | decode | “生成” | 每个新 token 一轮前向 |
+# | 因果掩码 | causal mask | “不许偷看” | 第 t 行只看键 0 到 t |
+# | token 前向 | token-forward | “一步” | 一个 token 过一遍模型 |
 #
-# **开放练习。** *简单：* 让缓存每次容量翻倍地增长，而不是固定容量。这时 `nbytes` 是多少？
-# *中等：* 把提示词按每 4 个 token 一段喂进去。哪些东西必须不变，哪些计数会变？
-# *研究：* 丢掉哪些 token 的 K 和 V 损害最小？又该怎样衡量这种损害？
+# **开放练习。** *简单*：让缓存以容量翻倍的方式增长，而不是固定容量。这时 `nbytes` 是多少？
+# *中等*：把提示词按每 4 个 token 一段喂进去。哪些东西必须不变，哪些计数会变？
+# *研究*：丢掉哪些 token 的 K 和 V 损害最小？又该怎样衡量这种损害？
 #
 # **上一课：** [00 · 从这里开始](lessons/00_start_here.ipynb)
