@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,9 @@ DOUBLE = Exercise(
     doubled,
     [Property("doubles", _doubles), Property("times counts", _twice)],
     budget=50_000,
-    seconds=0.5,
+    seconds=10.0,  # a busy machine may need more than a moment for code that is right
 )
+HASTY = replace(DOUBLE, id="99.hasty", seconds=0.5)  # for code that only the timer can stop
 
 
 class Stack:
@@ -85,7 +87,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExc
 
 @pytest.fixture(autouse=True)
 def exercises_of_this_file(defined: Callable[..., None]) -> None:
-    defined(DOUBLE, STACK)
+    defined(DOUBLE, HASTY, STACK)
 
 
 def verdict(candidate: Any, capsys: pytest.CaptureFixture[str], exercise: Exercise = DOUBLE) -> str:
@@ -223,7 +225,7 @@ ENDLESS = {
 @pytest.mark.parametrize("source", ENDLESS.values(), ids=ENDLESS)
 def test_endless_code_is_stopped(source: str, cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
     start = time.monotonic()
-    text = verdict(cell(source)["f"], capsys)
+    text = verdict(cell(source)["f"], capsys, HASTY)
     assert text.startswith("[no]")
     assert re.search(r"in the call (f|<lambda>)\(x=float64\[1\]", text)
     assert re.search(r"used up its budget of 50,000 steps|still running after 0.5 seconds|down to a depth of", text)
@@ -465,7 +467,7 @@ def test_endless_code_outside_of_the_call_is_stopped(
     source: str, cell: Cell, capsys: pytest.CaptureFixture[str]
 ) -> None:
     start = time.monotonic()
-    assert verdict(cell(source)["f"], capsys).startswith("[no]")
+    assert verdict(cell(source)["f"], capsys, HASTY).startswith("[no]")
     assert time.monotonic() - start < 10
 
 
