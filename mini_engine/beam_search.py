@@ -6,11 +6,11 @@ several heirs is forked, one that has none is aborted, and a fork copies nothing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mini_engine.engine import LLMEngine
-from mini_engine.outputs import CompletionOutput, FinishReason
+from mini_engine.outputs import CompletionOutput, FinishReason, RequestOutput
 from mini_engine.sampling import SamplingParams
 
 
@@ -51,6 +51,7 @@ class BeamSearch:
     done: list[CompletionOutput] = field(default_factory=list)
     seen: dict[tuple[str, int], CompletionOutput] = field(default_factory=dict)
     num_restarts: int = 0
+    request_ids: set[str] = field(default_factory=set)  # all that were ever queued for this search
 
     def start(self) -> None:
         """Queue the prompt. ValueError, and nothing changed, for a search that could never run."""
@@ -61,16 +62,20 @@ class BeamSearch:
             )
         if self.max_tokens < 1:
             raise ValueError(f"max_tokens={self.max_tokens}: must be at least 1")
-        self.engine.add_request(self.request_id, self.prompt_token_ids, self._params(self.max_tokens))
         self.live = [Beam([], 0.0, (self.request_id, 0))]
+        self._queue(self.request_id, self.prompt_token_ids, self.max_tokens)
+
+    def _queue(self, request_id: str, prompt_token_ids: list[int], max_tokens: int) -> None:
+        self.request_ids.add(request_id)  # before it is queued, so that an interrupt right after finds it
+        try:
+            self.engine.add_request(request_id, prompt_token_ids, self._params(max_tokens))
+        except ValueError:
+            self.request_ids.discard(request_id)
+            raise
 
     def _params(self, max_tokens: int) -> SamplingParams:
         # Twice the width, so that `width` offers are left even if all the best ones end.
         return SamplingParams(temperature=0.0, max_tokens=max_tokens, logprobs=2 * self.width, ignore_eos=True)
-
-    @property
-    def request_ids(self) -> set[str]:
-        return {beam.key[0] for beam in self.live}
 
     def step(self) -> None:
         """Choose the next beams as soon as the engine has the offers of all."""
@@ -95,7 +100,7 @@ class BeamSearch:
         ]
         for beam in self.live:
             if not self._offers(beam):
-                self._end(beam.token_ids, beam.logprob, "capacity")
+                self._end(beam.token_ids, beam.logprob, self.seen[beam.key].finish_reason or "capacity")
         offers.sort(key=lambda heir: -heir.logprob)
         heirs: list[Heir] = []
         for heir in offers[: 2 * self.width]:
@@ -122,15 +127,15 @@ class BeamSearch:
             if heir.token_id == own:
                 kept.add(beam.key)
                 self.live.append(Beam(heir.token_ids, heir.logprob, beam.key, beam.base))
-            else:
-                self.live.append(self._fork(heir))
+            elif (fork := self._fork(heir)) is not None:
+                self.live.append(fork)
         for beam in parents:
             if beam.key not in kept:
                 self.engine.abort(*beam.key)
                 del self.seen[beam.key]
 
-    def _fork(self, heir: Heir) -> Beam:
-        """A branch that goes on with another last token than its source has sampled."""
+    def _fork(self, heir: Heir) -> Beam | None:
+        """A branch that goes on with another last token than its source has sampled; None if the pool is too small for it."""
         beam, completion = heir.beam, self.seen[heir.beam.key]
         if not completion.finished and len(completion.token_ids) == len(heir.token_ids) - beam.base:
             index = self.engine.fork(*beam.key, last_token_id=heir.token_id)
@@ -139,7 +144,11 @@ class BeamSearch:
         self.num_restarts += 1
         request_id = f"{self.request_id}/{self.num_restarts}"
         prompt = [*self.prompt_token_ids, *heir.token_ids]
-        self.engine.add_request(request_id, prompt, self._params(self.max_tokens - len(heir.token_ids)))
+        try:
+            self._queue(request_id, prompt, self.max_tokens - len(heir.token_ids))
+        except ValueError:
+            self._end(heir.token_ids, heir.logprob, "capacity")
+            return None
         return Beam(heir.token_ids, heir.logprob, (request_id, 0), len(heir.token_ids))
 
     def abort(self) -> None:
@@ -162,10 +171,12 @@ def beam_search(
     width: int,
     max_tokens: int,
     eos_token_ids: tuple[int, ...] = (),
+    deliver: Callable[[RequestOutput], object] = lambda output: None,
 ) -> list[list[CompletionOutput]]:
     """Search for all (request id, prompt) at once; for each the `width` best continuations, best first.
 
-    A beam ends at an end-of-sequence token or after `max_tokens`. Texts are left empty. ValueError, and nothing changed,
+    A beam ends at an end-of-sequence token or after `max_tokens`. Texts are left empty. Outputs of requests that are not
+    part of a search go to `deliver`. ValueError, and nothing changed,
     for a request that could never run. Source: Graves 2012 and, for sharing, Kwon et al. 2023, section 4.4.
     """
     searches = [BeamSearch(engine, name, ids, width, max_tokens, eos_token_ids) for name, ids in requests]
@@ -174,6 +185,8 @@ def beam_search(
             search.start()
         while any(search.live for search in searches):
             outputs = {output.request_id: output for output in engine.step()}
+            for request_id in outputs.keys() - {name for search in searches for name in search.request_ids}:
+                deliver(outputs[request_id])
             for search in searches:
                 for request_id in search.request_ids & outputs.keys():
                     for completion in outputs[request_id].outputs:

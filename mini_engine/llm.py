@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 import os
+import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from numbers import Integral
@@ -17,6 +18,7 @@ from mini_engine.arguments import count
 from mini_engine.backends.contiguous import is_torch
 from mini_engine.beam_search import beam_search
 from mini_engine.engine import LLMEngine
+from mini_engine.engine.interrupts import interrupts_held
 from mini_engine.engine_options import checked_cache, paged_engine
 from mini_engine.generation import GenerationStats
 from mini_engine.outputs import RequestOutput
@@ -72,6 +74,7 @@ class LLM:
         self.eos_token_ids = tuple(sorted({*self.spec.eos_token_ids, *own_stops}))
         self.last_stats = GenerationStats()  # what the latest generate, stream or chat cost
         self._request_ids = itertools.count()
+        self._lock = threading.RLock()  # held for a step at a time, so that threads take turns
         self._inboxes: dict[str, list[RequestOutput]] = {}  # of the requests that somebody is waiting for
         self.engine: LLMEngine | SequentialEngine
         if cache == "paged":
@@ -135,9 +138,9 @@ class LLM:
         requests = self._requests(prompts, SamplingParams(temperature=0.0, max_tokens=length))
         searched = [(request_id, token_ids) for request_id, token_ids, *_ in requests]
         outputs = []
-        for (request_id, token_ids, _, text), found in zip(
-            requests, beam_search(self.engine, searched, width, length, self.eos_token_ids)
-        ):
+        with self._lock:
+            every = beam_search(self.engine, searched, width, length, self.eos_token_ids, self._deliver)
+        for (request_id, token_ids, _, text), found in zip(requests, every):
             for completion in found:
                 ended = completion.finish_reason == "stop"
                 said = completion.token_ids[:-1] if ended else completion.token_ids
@@ -210,14 +213,20 @@ class LLM:
         try:
             for request_id, token_ids, params, prompt in requests:
                 waiting[request_id] = inboxes[request_id] = []
-                engine.add_request(request_id, token_ids, params, prompt=prompt)
+                with self._lock:
+                    engine.add_request(request_id, token_ids, params, prompt=prompt)
             while waiting:
-                # Another call may be under way (two streams, read in turns): its outputs wait in its inboxes.
-                for output in self._step(stats) if not any(waiting.values()) else ():
-                    if output.request_id in inboxes:
-                        inboxes[output.request_id].append(output)
+                with self._lock:
+                    if not any(waiting.values()):
+                        if not engine.has_unfinished_requests():
+                            raise RuntimeError(
+                                f"the last outputs of {', '.join(waiting)} went to somebody who stepped the engine"
+                            )
+                        for output in self._step(stats):
+                            self._deliver(output)
                 for request_id, inbox in list(waiting.items()):
-                    for output in inbox:
+                    while inbox:
+                        output = inbox.pop(0)
                         num_tokens = sum(len(branch.token_ids) for branch in output.outputs)
                         if not isinstance(engine, SequentialEngine):
                             stats.num_output_tokens += num_tokens - told.get(request_id, 0)
@@ -225,11 +234,16 @@ class LLM:
                         if output.finished:
                             del waiting[request_id], inboxes[request_id]
                         yield output
-                    inbox.clear()
         finally:
-            for request_id in waiting:
-                engine.abort(request_id)
-                inboxes.pop(request_id, None)
+            with self._lock, interrupts_held():
+                for request_id in waiting:
+                    engine.abort(request_id)
+                    inboxes.pop(request_id, None)
+
+    def _deliver(self, output: RequestOutput) -> None:
+        """Put an output where its caller finds it: several may be under way (two streams read in turns, two threads)."""
+        if output.request_id in self._inboxes:
+            self._inboxes[output.request_id].append(output)
 
     def _step(self, stats: GenerationStats) -> list[RequestOutput]:
         """One step of the engine, added to `stats`."""

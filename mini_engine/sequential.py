@@ -35,6 +35,7 @@ class SequentialEngine:
         self.cache, self.attention = cache, attention
         self.stats = GenerationStats()  # of the requests added from now on; set a new one to count afresh
         self._queue: deque[tuple[RequestOutput, Iterator[RequestOutput]]] = deque()
+        self._ended: list[RequestOutput] = []  # aborted ones whose last output nobody has seen
 
     def add_request(
         self,
@@ -65,10 +66,13 @@ class SequentialEngine:
         check_request(prompt_token_ids, sampling_params, self.model.spec)
 
     def has_unfinished_requests(self) -> bool:
-        return bool(self._queue)
+        return bool(self._queue or self._ended)
 
     def step(self) -> list[RequestOutput]:
         """Compute one token; what its request has said so far. [] when there is nothing to do."""
+        if self._ended:
+            ended, self._ended = self._ended, []
+            return ended
         if not self._queue:
             return []
         output, run = self._queue[0]
@@ -82,11 +86,17 @@ class SequentialEngine:
         return [replace(output, outputs=[branch.snapshot() for branch in output.outputs])]
 
     def abort(self, request_id: str) -> bool:
-        """Drop a request. False when there is none of that id."""
-        left = [entry for entry in self._queue if entry[0].request_id != request_id]
-        found = len(left) < len(self._queue)
-        self._queue = deque(left)
-        return found
+        """End a request; the next step() returns its output. False when there is none of that id."""
+        for entry in self._queue:
+            output = entry[0]
+            if output.request_id == request_id and not output.finished:
+                for branch in output.outputs:
+                    branch.finish_reason = branch.finish_reason or "abort"
+                output.finished = True
+                self._queue.remove(entry)
+                self._ended.append(output)
+                return True
+        return False
 
     def _run(self, output: RequestOutput, params: SamplingParams, stats: GenerationStats) -> Iterator[RequestOutput]:
         """Run the branches one after another; yields the same, growing output after each token."""

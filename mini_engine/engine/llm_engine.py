@@ -89,7 +89,7 @@ class LLMEngine:
         if request_id in self._outputs.states:
             raise ValueError(f"request id {request_id!r} is in use: choose another, or wait for its last output")
         token_ids = self.check_request(prompt_token_ids, params)
-        check_names({"request_id": request_id, "cache_salt": cache_salt or "", "adapter": adapter or ""})
+        check_names({"request_id": request_id, "cache_salt": cache_salt, "adapter": adapter})
         assert self.config.max_model_len is not None
         max_tokens = min(params.max_tokens, self.config.max_model_len - len(token_ids))
         request = Request(
@@ -158,7 +158,8 @@ class LLMEngine:
             raise ValueError(f"request {request_id!r} has no live branch {index} to fork")
         output_token_ids = source.token_ids[source.num_prompt_tokens :]
         if last_token_id is not None:
-            if not output_token_ids or not 0 <= last_token_id < self.backend.vocab_size:
+            last_token_id = count("last_token_id", last_token_id, minimum=0)
+            if not output_token_ids or last_token_id >= self.backend.vocab_size:
                 raise ValueError(
                     f"last_token_id={last_token_id}: needs a sampled token to replace, and one of the vocabulary"
                 )
@@ -197,7 +198,8 @@ class LLMEngine:
             except BaseException as error:
                 self._roll_back(plan, error)
                 raise
-        return self._outputs.take_unseen()
+        with interrupts_held():
+            return self._outputs.take_unseen()
 
     def _commit(self, plan: StepPlan, tokens: dict[tuple[str, int], SampledToken], scheduled: float) -> None:
         changed = self.scheduler.commit(plan, tokens)
@@ -217,22 +219,19 @@ class LLMEngine:
             return {}
         requests = self.scheduler.requests
         batch = self._batches.build(plan, requests)
-        result = self.backend.execute(batch)
         sampled = []
         for request_id, index, start, num_tokens in plan.chunks:
             request = requests[request_id, index]
             if start + num_tokens == len(request.token_ids):
                 sampled.append(request)
-        return self._outputs.sample(result, sampled)
+        return self._outputs.sample(self.backend.execute(batch), sampled)
 
     @interrupts_held()
     def _roll_back(self, plan: StepPlan | None, error: BaseException) -> None:
         if not self.scheduler.has_plan:  # an interrupt that waited until the step was committed
             return
-        chunks = () if plan is None else plan.chunks
-        planned = [self.scheduler.requests[chunk.request_id, chunk.index] for chunk in chunks]
         self.scheduler.rollback(plan)
-        self._outputs.rewind(planned)
+        self._outputs.rewind(list(self.scheduler.requests.values()))
         self._batches.clear()
         self._record("rollback", error=type(error).__name__)
 

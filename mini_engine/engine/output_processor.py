@@ -123,7 +123,8 @@ class OutputProcessor:
     def sample(self, result: StepResult, requests: Sequence[Request]) -> dict[tuple[str, int], SampledToken]:
         """Sample one row of logits for every sequence in `requests` and its pending branches, and add the tokens.
 
-        All are drawn before any is added, so an error in the logits leaves every completion as it was.
+        All are drawn before any is added, so an error in the logits leaves every completion as it was. Branches that
+        were aborted while the backend computed are passed over.
         """
         drawn: list[tuple[tuple[str, int], int, dict[int, float] | None]] = []
         greedy: list[int] | None = None
@@ -131,6 +132,8 @@ class OutputProcessor:
             branches, position = self.states[request.request_id].branches, request.num_output_tokens
             for index in (request.index, *range(1, request.num_pending_branches + 1)):
                 sampler = branches[index].sampler
+                if branches[index].completion.finished:
+                    continue
                 if sampler.is_argmax(position):
                     greedy = result.argmax().tolist() if greedy is None else greedy
                     drawn.append(((request.request_id, index), greedy[row], None))

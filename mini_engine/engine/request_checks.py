@@ -51,6 +51,8 @@ def checked_prompt(
 def check_names(names: Mapping[str, object]) -> None:
     """ValueError for a name (request id, salt, adapter) that is no proper string."""
     for name, value in names.items():
+        if value is None and name != "request_id":
+            continue
         if not isinstance(value, str):
             raise ValueError(f"{name}={value!r} must be a string")
         value.encode()  # the cache hashes bytes; half a surrogate pair has none, which is a ValueError too

@@ -145,7 +145,12 @@ FAULTS = [
         "self._keep(request, -(-start // size), num_blocks)",
     ),
     Fault("tables of a failed step are kept", ENGINE, "        self._batches.clear()\n", ""),
-    Fault("tokens of a failed step are kept", ENGINE, "        self._outputs.rewind(planned)\n", ""),
+    Fault(
+        "tokens of a failed step are kept",
+        ENGINE,
+        "        self._outputs.rewind(list(self.scheduler.requests.values()))\n",
+        "",
+    ),
     Fault(
         "every branch draws as the first",
         OUTPUTS,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import signal
 
 import numpy as np
 import pytest
 
-from mini_engine import LLM
+from mini_engine import LLM, SamplingParams
 from mini_engine.backends import AuditBackend
 from mini_engine.backends.base import BatchInput
 from mini_engine.beam_search import beam_search
@@ -116,3 +117,55 @@ def test_bad_searches_are_refused(tiny_gqa, width, max_tokens, message):
     assert not llm.engine.has_unfinished_requests()
     with pytest.raises(ValueError, match="only cache='paged'"):
         LLM(tiny_gqa, cache="contiguous").beam_search("Emma was", 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "prompt", "width", "length"),
+    [
+        ({"num_blocks": 4, "block_size": 2}, [1, 2], 3, 8),
+        ({"num_blocks": 6, "block_size": 1}, [1, 2], 3, 10),
+        (
+            {"num_blocks": 12, "block_size": 1, "enable_chunked_prefill": False, "max_num_batched_tokens": 6},
+            [1, 2, 3, 4],
+            4,
+            6,
+        ),
+    ],
+)
+def test_beams_that_the_pool_is_too_small_for_end_and_leave_nothing(tiny_gqa, options, prompt, width, length):
+    llm = LLM(tiny_gqa, **options)
+    (output,) = llm.beam_search(prompt, width, length)
+    assert {c.finish_reason for c in output.outputs} <= {"capacity", "length", "stop"}
+    assert llm.engine.stats().num_free_blocks == options["num_blocks"]
+    assert not llm.engine.has_unfinished_requests() or llm.engine.step() is not None
+
+
+def test_the_end_of_the_context_is_a_length(tiny_gqa):
+    llm = LLM(tiny_gqa, num_blocks=64, block_size=4, max_model_len=8)
+    (output,) = llm.beam_search([1, 2, 3, 4, 5], 2, 10)
+    assert [c.finish_reason for c in output.outputs] == ["length", "length"]
+
+
+def test_ctrl_c_right_after_queueing_leaves_nothing_behind(tiny_gqa, monkeypatch):
+    llm = LLM(tiny_gqa, num_blocks=16, block_size=4)
+    add = llm.engine.add_request
+
+    def interrupted(*arguments, **options):
+        add(*arguments, **options)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(llm.engine, "add_request", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        llm.beam_search([1, 2, 3, 4, 5], 3, 50)
+    assert not llm.engine.scheduler.requests
+    assert llm.engine.stats().num_free_blocks == 16
+
+
+def test_a_stream_goes_on_after_a_beam_search(tiny_gqa):
+    llm = LLM(tiny_gqa, num_blocks=64, block_size=4)
+    params = SamplingParams(temperature=0, max_tokens=6)
+    expected = llm.generate([1, 2, 3], params, progress=False)[0].outputs[0].token_ids
+    stream = llm.stream([1, 2, 3], params)
+    next(stream)
+    llm.beam_search([4, 5, 6], 2, 8)
+    assert list(stream)[-1].outputs[0].token_ids == expected

@@ -515,3 +515,38 @@ def test_ctrl_c_waits_until_the_books_are_closed():
         assert len(run(engine)[name].outputs[0].token_ids) == 3
     assert engine.stats().num_free_blocks == 20
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("name", ["cache_salt", "adapter"])
+@pytest.mark.parametrize("value", [0, b"", [], False])
+def test_names_of_another_type_are_refused(name, value):
+    engine = make_engine(20)
+    with pytest.raises(ValueError, match=f"{name}=.* must be a string"):
+        engine.add_request("a", [1] * 9, greedy(3), **{name: value})
+    assert not engine.has_unfinished_requests()
+
+
+@pytest.mark.parametrize("token", [1.0, np.float64(3), True, 64, -1])
+def test_a_fork_takes_a_token_of_the_vocabulary(token):
+    engine = make_engine(20)
+    engine.add_request("a", [1, 2, 3], greedy(5))
+    engine.step()
+    with pytest.raises(ValueError, match="last_token_id"):
+        engine.fork("a", 0, last_token_id=token)
+    assert len(run(engine)["a"].outputs) == 1
+
+
+def test_an_abort_while_the_backend_computes_leaves_the_others_alone():
+    engine = make_engine(20)
+    engine.add_request("a", [1, 2, 3], greedy(5))
+    engine.add_request("b", [4, 5, 6], greedy(5))
+    execute = engine.backend.execute
+
+    def aborting(batch):
+        engine.abort("a")
+        return execute(batch)
+
+    engine.backend.execute = aborting
+    outputs = run(engine)
+    assert outputs["a"].outputs[0].finish_reason == "abort"
+    assert outputs["b"].outputs[0].token_ids == cold(AuditBackend(64), [4, 5, 6], greedy(5))[0]

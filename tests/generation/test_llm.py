@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -362,3 +363,30 @@ def test_bad_engine_options_are_named(history, options, message):
 def test_something_that_is_no_model_is_refused():
     with pytest.raises(ValueError, match="model=5: must be a name, a path"):
         LLM(5)
+
+
+def test_two_threads_take_turns(llm):
+    alone = [tokens(llm.generate(prompt, GREEDY))[0] for prompt in ("abc", "to be")]
+    with ThreadPoolExecutor(2) as pool:
+        for _ in range(5):
+            found = pool.map(lambda prompt: tokens(llm.generate(prompt, GREEDY, progress=False))[0], ("abc", "to be"))
+            assert list(found) == alone
+
+
+@pytest.mark.parametrize("cache", ["paged", "contiguous"])
+def test_a_stream_whose_request_was_aborted_ends(history, cache):
+    llm = LLM(history.loaded(), cache=cache)
+    stream = llm.stream("abc", GREEDY)
+    llm.engine.abort(next(stream).request_id)
+    (last,) = stream
+    assert last.finished
+    assert last.outputs[0].finish_reason == "abort"
+
+
+def test_a_stream_whose_outputs_others_took_says_so(llm):
+    stream = llm.stream("abc", GREEDY)
+    next(stream)
+    while llm.engine.has_unfinished_requests():
+        llm.engine.step()
+    with pytest.raises(RuntimeError, match="somebody who stepped the engine"):
+        list(stream)
