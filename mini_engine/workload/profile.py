@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
+from mini_engine.data_files import data_dir
 from mini_engine.metrics import percentile
 from mini_engine.workload.prefix_reuse import prefix_reuse
 from mini_engine.workload.summary import summarize
@@ -102,12 +102,10 @@ def _reuse_distance(trace: Trace) -> float:
 
 def profiles() -> dict[str, Profile]:
     """The profiles that come with the project, measured on public traces."""
-    package = Path(__file__).resolve().parents[1]
-    for folder in (package / "_data", package.parent / "data"):
-        path = folder / "traces" / "profiles.json"
-        if path.is_file():
-            return {p.name: p for p in map(from_json, json.loads(path.read_text(encoding="utf-8")))}
-    raise FileNotFoundError("traces/profiles.json is missing from the package's data: install the package again")
+    path = data_dir() / "traces" / "profiles.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: install the package again")
+    return {p.name: p for p in map(from_json, json.loads(path.read_text(encoding="utf-8")))}
 
 
 def from_json(fields: Mapping[str, Any]) -> Profile:

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from mini_engine import data_files
 from mini_engine.models import ModelNotFoundError, available_models, data_dir, find_model, load_model, paths
 
 
@@ -36,8 +37,8 @@ def test_a_package_without_the_file_is_a_model_that_is_not_installed(monkeypatch
 
 
 def test_data_of_an_installed_wheel_comes_first(monkeypatch, tmp_path):
-    (tmp_path / "mini_engine" / "models").mkdir(parents=True)
-    monkeypatch.setattr(paths, "__file__", str(tmp_path / "mini_engine" / "models" / "paths.py"))
+    (tmp_path / "mini_engine").mkdir()
+    monkeypatch.setattr(data_files, "__file__", str(tmp_path / "mini_engine" / "data_files.py"))
     assert data_dir() == tmp_path / "data"
     (tmp_path / "mini_engine" / "_data").mkdir()
     assert data_dir() == tmp_path / "mini_engine" / "_data"
