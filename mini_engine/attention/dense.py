@@ -2,6 +2,7 @@
 
 Shapes: T query tokens, S keys, H query heads, K key/value heads (H is a multiple of K), D head size. Query head h reads
 key/value head h // (H // K): with K = H this is multi-head attention, with K = 1 multi-query, between them grouped-query.
+Values may have a size Dv of their own, as in latent attention; everywhere else Dv = D.
 """
 
 from __future__ import annotations
@@ -21,19 +22,19 @@ def softmax(scores: np.ndarray, axis: int = -1) -> np.ndarray:
 
 
 def decode_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndarray:
-    """One new token attends to every cached token: q[H, D], k[S, K, D], v[S, K, D] -> [H, D] in q's dtype.
+    """One new token attends to every cached token: q[H, D], k[S, K, D], v[S, K, Dv] -> [H, Dv] in q's dtype.
 
     S = 0 gives zeros. Raises ValueError when the shapes do not fit together.
     """
     if q.ndim != 2:
         raise ValueError(f"q must have shape [H, D], found {q.shape}")
     if k.shape[0] == 0:
-        return np.zeros_like(q)
+        return np.zeros((q.shape[0], v.shape[-1]), dtype=q.dtype)
     return causal_attention(q[None], k, v, scale, offset=k.shape[0] - 1)[0]
 
 
 def causal_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, offset: int = 0) -> np.ndarray:
-    """Query row t attends to keys 0 .. offset + t: q[T, H, D], k[S, K, D], v[S, K, D] -> [T, H, D] in q's dtype.
+    """Query row t attends to keys 0 .. offset + t: q[T, H, D], k[S, K, D], v[S, K, Dv] -> [T, H, Dv] in q's dtype.
 
     `offset` is the number of tokens that came before the first query: 0 for a whole prompt, S - 1 for one decoded token.
     Keys past offset + T are not read. Raises ValueError when the shapes do not fit together or S < offset + T.
@@ -41,8 +42,8 @@ def causal_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, 
     """
     T, H, D = q.shape
     S, K, _ = k.shape
-    if v.shape != k.shape or k.shape[2] != D:
-        raise ValueError(f"k and v must both have shape [S, K, {D}], found {k.shape} and {v.shape}")
+    if v.shape[:2] != k.shape[:2] or k.shape[2] != D:
+        raise ValueError(f"k and v must have shapes [S, K, {D}] and [S, K, Dv], found {k.shape} and {v.shape}")
     if H % K:
         raise ValueError(f"{H} query heads cannot share {K} key/value heads evenly")
     if offset < 0 or offset + T > S:
@@ -52,9 +53,9 @@ def causal_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, 
     seen = slice(0, offset + T)
     queries = q.astype(work).reshape(T, K, H // K, D).transpose(1, 2, 0, 3)  # [K, G, T, D]
     keys = k[seen].astype(work).transpose(1, 2, 0)[:, None]  # [K, 1, D, S]
-    values = v[seen].astype(work).transpose(1, 0, 2)[:, None]  # [K, 1, S, D]
+    values = v[seen].astype(work).transpose(1, 0, 2)[:, None]  # [K, 1, S, Dv]
 
     scores = queries @ keys * work.type(scale)  # [K, G, T, S]
     future = np.arange(offset + T) > offset + np.arange(T)[:, None]  # [T, S]
     weights = softmax(np.where(future, -np.inf, scores).astype(work, copy=False))
-    return (weights @ values).transpose(2, 0, 1, 3).reshape(T, H, D).astype(q.dtype)
+    return (weights @ values).transpose(2, 0, 1, 3).reshape(T, H, v.shape[2]).astype(q.dtype)
