@@ -25,7 +25,7 @@ Rotate = Callable[[np.ndarray, np.ndarray], np.ndarray]
 def scores_rotated(q: np.ndarray, latent: np.ndarray, w_uk: np.ndarray, rotate: Rotate) -> np.ndarray:
     """Positions on the expanded key: q[T, H, Dn], latent[S, Dc], w_uk[H, Dn, Dc] -> [T, H, S]. The queries are the last T tokens."""
     keys = np.einsum("hnc,sc->shn", w_uk, latent)
-    return np.einsum("thn,shn->ths", rotate(q, _last(q, latent)), rotate(keys, np.arange(len(latent))))
+    return np.einsum("qhn,shn->qhs", rotate(q, _last(q, latent)), rotate(keys, np.arange(len(latent))))
 
 
 def scores_rotated_absorbed(q: np.ndarray, latent: np.ndarray, w_uk: np.ndarray, rotate: Rotate) -> np.ndarray:
@@ -33,7 +33,7 @@ def scores_rotated_absorbed(q: np.ndarray, latent: np.ndarray, w_uk: np.ndarray,
 
     Queries are rotated and absorbed, so each token counts as if it stood at position 0.
     """
-    return np.einsum("thc,sc->ths", absorb(rotate(q, _last(q, latent)), w_uk), latent)
+    return np.einsum("qhc,sc->qhs", absorb(rotate(q, _last(q, latent)), w_uk), latent)
 
 
 def scores_decoupled(
@@ -41,19 +41,19 @@ def scores_decoupled(
 ) -> np.ndarray:
     """Positions on a part of their own, q_rope[T, H, Dr] and k_rope[S, Dr], with the latent part expanded: [T, H, S]."""
     keys = np.einsum("hnc,sc->shn", w_uk, latent)
-    return np.einsum("thn,shn->ths", q_nope, keys) + _rotary(q_rope, k_rope, rotate)
+    return np.einsum("qhn,shn->qhs", q_nope, keys) + _rotary(q_rope, k_rope, rotate)
 
 
 def scores_decoupled_absorbed(
     q_nope: np.ndarray, q_rope: np.ndarray, latent: np.ndarray, k_rope: np.ndarray, w_uk: np.ndarray, rotate: Rotate
 ) -> np.ndarray:
     """The same with the latent part absorbed: equal, because no rotation touches it."""
-    return np.einsum("thc,sc->ths", absorb(q_nope, w_uk), latent) + _rotary(q_rope, k_rope, rotate)
+    return np.einsum("qhc,sc->qhs", absorb(q_nope, w_uk), latent) + _rotary(q_rope, k_rope, rotate)
 
 
 def _rotary(q_rope: np.ndarray, k_rope: np.ndarray, rotate: Rotate) -> np.ndarray:
     keys = rotate(k_rope[:, None], np.arange(len(k_rope)))[:, 0]  # one key for all heads
-    return np.einsum("thr,sr->ths", rotate(q_rope, _last(q_rope, k_rope)), keys)
+    return np.einsum("qhr,sr->qhs", rotate(q_rope, _last(q_rope, k_rope)), keys)
 
 
 def _last(q: np.ndarray, tokens: np.ndarray) -> np.ndarray:

@@ -73,12 +73,12 @@ def absorb(q_nope: np.ndarray, w_uk: np.ndarray) -> np.ndarray:
     At run time, and not once into the query's own weights: their product would be Dc wide where the factors meet in the
     narrow Dn, three times the weights to store and read in DeepSeek-V2.
     """
-    return np.einsum("thn,hnc->thc", q_nope, w_uk, optimize=True)
+    return np.einsum("qhn,hnc->qhc", q_nope, w_uk, optimize=True)
 
 
 def values(summed: np.ndarray, w_uv: np.ndarray) -> np.ndarray:
     """Turn weighted sums of latents into sums of values: summed[T, H, Dc] -> [T, H, Dv]."""
-    return np.einsum("thc,hvc->thv", summed, w_uv, optimize=True)
+    return np.einsum("qhc,hvc->qhv", summed, w_uv, optimize=True)
 
 
 def check_shapes(
