@@ -1,6 +1,25 @@
 """Attention in NumPy: the readable truth that everything faster is tested against."""
 
 from mini_engine.attention.dense import causal_attention, decode_attention, softmax
+from mini_engine.attention.fp8 import Fp8Codec, fp8_e4m3
 from mini_engine.attention.mla import mla_absorbed, mla_expanded
+from mini_engine.attention.quantized import Encoded, IntCodec, kivi
+from mini_engine.attention.quantized_cache import QuantizedKVCache, kivi_cache
+from mini_engine.attention.windowed import WindowedKVCache, windowed_attention
 
-__all__ = ["causal_attention", "decode_attention", "mla_absorbed", "mla_expanded", "softmax"]
+__all__ = [
+    "Encoded",
+    "Fp8Codec",
+    "IntCodec",
+    "QuantizedKVCache",
+    "WindowedKVCache",
+    "causal_attention",
+    "decode_attention",
+    "fp8_e4m3",
+    "kivi",
+    "kivi_cache",
+    "mla_absorbed",
+    "mla_expanded",
+    "softmax",
+    "windowed_attention",
+]
