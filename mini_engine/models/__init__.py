@@ -12,16 +12,16 @@ from mini_engine.models.random_model import random_model
 from mini_engine.models.tokenizer import IncrementalDetokenizer, Tokenizer
 
 if TYPE_CHECKING:
-    from mini_engine.models.llama import LlamaModel
-    from mini_engine.models.llama_numpy import NumpyLlama
+    from mini_engine.models.decoder import DecoderModel
+    from mini_engine.models.decoder_numpy import NumpyDecoder
 
 __all__ = [
     "CorruptModelError",
+    "DecoderModel",
     "IncrementalDetokenizer",
-    "LlamaModel",
     "LoadedModel",
     "ModelNotFoundError",
-    "NumpyLlama",
+    "NumpyDecoder",
     "Tokenizer",
     "UnsupportedModelError",
     "available_models",
@@ -36,12 +36,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "LlamaModel":  # importing torch takes seconds, so only who needs it pays
-        from mini_engine.models.llama import LlamaModel
+    if name == "DecoderModel":  # importing torch takes seconds, so only who needs it pays
+        from mini_engine.models.decoder import DecoderModel
 
-        return LlamaModel
-    if name == "NumpyLlama":
-        from mini_engine.models.llama_numpy import NumpyLlama
+        return DecoderModel
+    if name == "NumpyDecoder":
+        from mini_engine.models.decoder_numpy import NumpyDecoder
 
-        return NumpyLlama
+        return NumpyDecoder
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,7 +15,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, quants
 
 from mini_engine.catalog import ModelSpec
 from mini_engine.models.errors import CorruptModelError, UnsupportedModelError
-from mini_engine.models.llama_layout import EMBED, LM_HEAD, NORM, check_spec, layer_name
+from mini_engine.models.layout import EMBED, LM_HEAD, NORM, check_spec, layer_name
 from mini_engine.models.tokenizer import Tokenizer, check_vocabulary
 
 REMEDY = "the download is incomplete or damaged: fetch it again"
@@ -42,7 +42,7 @@ KNOWN_KEYS = {
 
 
 def hf_name(name: str) -> str:
-    """The Hugging Face name of a GGUF tensor; a name that is no part of a Llama stays as it is and is refused later."""
+    """The Hugging Face name of a GGUF tensor; a name that is no part of these models stays as it is and is refused later."""
     part = re.fullmatch(r"blk\.(\d+)\.(\w+)\.weight", name)
     if part and part[2] in LAYER_PARTS:
         return layer_name(int(part[1]), LAYER_PARTS[part[2]])

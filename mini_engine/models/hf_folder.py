@@ -12,7 +12,7 @@ import numpy as np
 from mini_engine.catalog import ModelSpec
 from mini_engine.catalog.hf_config import token_ids
 from mini_engine.models.errors import CorruptModelError, UnsupportedModelError
-from mini_engine.models.llama_layout import check_spec, check_special_ids
+from mini_engine.models.layout import check_spec, check_special_ids
 from mini_engine.models.safetensors_file import SafetensorsFile
 from mini_engine.models.tokenizer import Tokenizer, check_vocabulary
 

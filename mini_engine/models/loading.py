@@ -19,8 +19,8 @@ from mini_engine.models.paths import find_model
 if TYPE_CHECKING:
     import torch
 
-    from mini_engine.models.llama import LlamaModel
-    from mini_engine.models.llama_numpy import NumpyLlama
+    from mini_engine.models.decoder import DecoderModel
+    from mini_engine.models.decoder_numpy import NumpyDecoder
     from mini_engine.models.tokenizer import Tokenizer
 
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class LoadedModel:
     """A model, its tokenizer, its shape, and where it came from."""
 
-    model: LlamaModel | NumpyLlama
+    model: DecoderModel | NumpyDecoder
     tokenizer: Tokenizer
     spec: ModelSpec
     path: Path
@@ -61,34 +61,34 @@ def load_model(
 
 def load_weights(
     name_or_path: str | os.PathLike[str], *, backend: str = "torch", device: Any = None, dtype: Any = None
-) -> LlamaModel | NumpyLlama:
+) -> DecoderModel | NumpyDecoder:
     """The model alone, for checkpoints that come without a tokenizer."""
     return build_model(open_checkpoint(name_or_path), backend=backend, device=device, dtype=dtype)
 
 
 def build_model(
     checkpoint: Checkpoint, *, backend: str = "torch", device: Any = None, dtype: Any = None
-) -> LlamaModel | NumpyLlama:
+) -> DecoderModel | NumpyDecoder:
     """Build the torch or the NumPy model from an open checkpoint. `dtype` is a name ("bfloat16") or the library's own dtype."""
     if backend == "numpy":
-        from mini_engine.models.llama_numpy import NumpyLlama
+        from mini_engine.models.decoder_numpy import NumpyDecoder
 
         if device not in (None, "cpu"):
             raise ValueError(f"device={device!r}: the numpy backend runs on the CPU only; use backend='torch'")
         if dtype not in (None, "float64", "float32", np.float64, np.float32):
             raise ValueError(f"dtype={dtype!r} must be float64 or float32 for the numpy backend")
-        return NumpyLlama(checkpoint, dtype=dtype or np.float64)
+        return NumpyDecoder(checkpoint, dtype=dtype or np.float64)
     if backend != "torch":
         raise ValueError(f"backend={backend!r} must be 'torch' or 'numpy'")
 
     import torch
 
-    from mini_engine.models.llama import LlamaModel
+    from mini_engine.models.decoder import DecoderModel
 
     found = getattr(torch, dtype, dtype) if isinstance(dtype, str) else dtype
     if found not in (None, torch.float32, torch.bfloat16, torch.float16, torch.float64):
         raise ValueError(f"dtype={dtype!r} must be float32, bfloat16, float16 or float64")
-    return LlamaModel(checkpoint, device=_torch_device(device), dtype=found or torch.float32)
+    return DecoderModel(checkpoint, device=_torch_device(device), dtype=found or torch.float32)
 
 
 def _torch_device(device: Any) -> torch.device:

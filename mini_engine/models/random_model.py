@@ -1,4 +1,4 @@
-"""A model of any Llama shape with random weights: for tests and speed, where what it says does not matter."""
+"""A model of any shape with random weights: for tests and speed, where what it says does not matter."""
 
 from __future__ import annotations
 
@@ -9,28 +9,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mini_engine.catalog import ModelSpec
-from mini_engine.models.errors import UnsupportedModelError
-from mini_engine.models.llama_layout import check_spec, llama_shapes
+from mini_engine.models.families import family_of
+from mini_engine.models.layout import check_spec, tensor_shapes
 
 if TYPE_CHECKING:
-    from mini_engine.models.llama import LlamaModel
-    from mini_engine.models.llama_numpy import NumpyLlama
+    from mini_engine.models.decoder import DecoderModel
+    from mini_engine.models.decoder_numpy import NumpyDecoder
 
 
 class RandomCheckpoint:
     """A checkpoint that draws each tensor when it is read; the same spec and seed give the same weights."""
 
     def __init__(self, spec: ModelSpec, seed: int) -> None:
-        """UnsupportedModelError for any other architecture than Llama's."""
-        if spec.architecture != "LlamaForCausalLM":
-            raise UnsupportedModelError(
-                f"architecture {spec.architecture!r} cannot be built; only LlamaForCausalLM can"
-            )
+        """UnsupportedModelError for an architecture that cannot be built."""
+        family_of(spec)
         check_spec(spec, spec.name or "the spec")
         self.path = Path(f"random-{seed}")
         self.spec = spec
         self.seed = seed
-        self.shapes = llama_shapes(spec)
+        self.shapes = tensor_shapes(spec)
 
     def read(self, name: str) -> np.ndarray:
         """float16, as weights are published. Norms are 1; a matrix has standard deviation 1 / sqrt(columns), which keeps activations near 1."""
@@ -46,8 +43,8 @@ class RandomCheckpoint:
 
 def random_model(
     spec: ModelSpec, seed: int = 0, *, backend: str = "torch", device: Any = None, dtype: Any = None
-) -> LlamaModel | NumpyLlama:
-    """A Llama of this shape with random weights, on any device."""
+) -> DecoderModel | NumpyDecoder:
+    """A model of this shape and architecture with random weights, on any device."""
     from mini_engine.models.loading import build_model
 
     return build_model(RandomCheckpoint(spec, seed), backend=backend, device=device, dtype=dtype)

@@ -38,7 +38,7 @@ def generate_cached(model, cache, prompt: Sequence[int], max_tokens: int) -> lis
 
 
 class ToyModel:
-    """A two-layer transformer with random weights and the face of `NumpyLlama`. It writes down every pass.
+    """A two-layer transformer with random weights and the face of `NumpyDecoder`. It writes down every pass.
 
     `passes` holds the positions of each; `attended` holds q, k, v and what `attend` made of them, in layer 0 of each.
 

@@ -1,4 +1,4 @@
-"""Which tensors a Llama checkpoint must hold, and of what shape."""
+"""Which tensors a checkpoint must hold, of what shape, and which numbers of a configuration make a model."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import numpy as np
 from mini_engine.catalog import ModelSpec
 from mini_engine.models.checkpoint import Checkpoint
 from mini_engine.models.errors import CorruptModelError
+from mini_engine.models.families import family_of
 
 EMBED, NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
-MAX_POSITIONS = 1 << 22  # the longest context of a published Llama
+MAX_POSITIONS = 1 << 22  # more than the context of any published model
 HARMLESS = re.compile(r"\.rotary_emb\.inv_freq$")  # old files store the RoPE frequencies, which are computed here
 
 
@@ -20,16 +21,26 @@ def layer_name(layer: int, part: str) -> str:
     return f"model.layers.{layer}.{part}.weight"
 
 
-def llama_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor, matrices as [out, in]. The output head has none of its own when it is tied."""
-    hidden, ffn = spec.hidden_size, spec.intermediate_size
-    q, kv = spec.num_attention_heads * spec.head_dim, spec.num_key_value_heads * spec.head_dim
-    one_layer: dict[str, tuple[int, ...]] = {
-        "input_layernorm": (hidden,),
+def grouped_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """The tensors of one layer's grouped attention."""
+    hidden, q, kv = spec.hidden_size, spec.num_attention_heads * spec.head_dim, spec.num_key_value_heads * spec.head_dim
+    return {
         "self_attn.q_proj": (q, hidden),
         "self_attn.k_proj": (kv, hidden),
         "self_attn.v_proj": (kv, hidden),
         "self_attn.o_proj": (hidden, q),
+    }
+
+
+ATTENTION_SHAPES = {"grouped": grouped_shapes}
+
+
+def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor, matrices as [out, in]. The output head has none of its own when it is tied."""
+    hidden, ffn = spec.hidden_size, spec.intermediate_size
+    one_layer = {
+        "input_layernorm": (hidden,),
+        **ATTENTION_SHAPES[family_of(spec).attention](spec),
         "post_attention_layernorm": (hidden,),
         "mlp.gate_proj": (ffn, hidden),
         "mlp.up_proj": (ffn, hidden),
@@ -45,7 +56,7 @@ def llama_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
 
 
 def check_spec(spec: ModelSpec, source: object) -> None:
-    """Raise CorruptModelError when the numbers of a configuration, each possible alone, do not make a Llama."""
+    """Raise CorruptModelError when the numbers of a configuration, each possible alone, do not make a model."""
     for field in ("rms_norm_eps", "rope_theta"):
         value = getattr(spec, field)
         if not isinstance(value, int | float) or not 0 < value < math.inf:
@@ -79,7 +90,7 @@ def check_special_ids(spec: ModelSpec, source: object) -> None:
 
 def check_tensors(checkpoint: Checkpoint) -> None:
     """Raise CorruptModelError unless the checkpoint holds exactly the tensors of its configuration, in their shapes."""
-    expected, found = llama_shapes(checkpoint.spec), checkpoint.shapes
+    expected, found = tensor_shapes(checkpoint.spec), checkpoint.shapes
     remedy = "the configuration and the weights do not belong together, or the download is incomplete: fetch both again"
     for name, shape in expected.items():
         if name not in found:
@@ -98,7 +109,7 @@ def check_tensors(checkpoint: Checkpoint) -> None:
             )
     if unknown:
         raise CorruptModelError(
-            f"{checkpoint.where(unknown[0])}: {len(unknown)} tensors are not part of a Llama model of {checkpoint.spec.num_hidden_layers} "
+            f"{checkpoint.where(unknown[0])}: {len(unknown)} tensors are not part of a {checkpoint.spec.architecture} of {checkpoint.spec.num_hidden_layers} "
             f"layers, the first is {unknown[0]} {list(found[unknown[0]])}; {remedy}"
         )
 

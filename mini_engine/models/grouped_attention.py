@@ -1,0 +1,34 @@
+"""The attention block of most models in torch: every query head reads the key/value head of its group.
+
+As many key/value heads as query heads is multi-head attention, one is multi-query attention. Sources: Vaswani et al. 2017;
+Shazeer 2019; Ainslie et al. 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from mini_engine.catalog import ModelSpec
+from mini_engine.models.layout import layer_name
+from mini_engine.models.rope import Rope
+from mini_engine.models.rope_torch import rotate
+from mini_engine.models.torch_weights import TorchWeights
+
+
+class GroupedAttention:
+    """One layer's projections. q, k and v come out of one product; `attend` owns the cache."""
+
+    def __init__(self, weights: TorchWeights, spec: ModelSpec, layer: int) -> None:
+        self.layer = layer
+        self.heads, self.kv_heads, self.head_dim = spec.num_attention_heads, spec.num_key_value_heads, spec.head_dim
+        self.qkv = weights.linear(*(layer_name(layer, f"self_attn.{x}_proj") for x in "qkv"))  # [(H + 2K) * D, hidden]
+        self.o = weights.linear(layer_name(layer, "self_attn.o_proj"))  # [hidden, H * D]
+
+    def __call__(self, x: torch.Tensor, rope: Rope, attend: Callable[..., torch.Tensor]) -> torch.Tensor:
+        """x[T, hidden] -> [T, hidden], through attend(layer, q[T, H, D], k[T, K, D], v[T, K, D]) -> [T, H, D]."""
+        H, K, D = self.heads, self.kv_heads, self.head_dim
+        qkv = self.qkv(x).view(-1, H + 2 * K, D)
+        qk, v = rotate(qkv[:, : H + K], rope), qkv[:, H + K :]
+        return self.o(attend(self.layer, qk[:, :H], qk[:, H:], v).reshape(-1, H * D))
