@@ -38,7 +38,7 @@ def follow(place: str, runs: list[CellRun]) -> str:
 
 
 def cell(tag: str, runs: list[CellRun]) -> str:
-    """Cells with this tag: code that shows something, or a text with questions and answers, or a list of points."""
+    """Cells with this tag: code that shows something, or a text with answered questions, a list or a table."""
     tagged = [r for r in runs if tag in r.cell.tags]
     assert tagged, f"no cell has the tag {tag!r}"
     code = [r for r in tagged if r.cell.kind == "code"]
@@ -48,8 +48,8 @@ def cell(tag: str, runs: list[CellRun]) -> str:
     texts = [run.cell.text for run in tagged]
     for question, answer in itertools.chain(*map(ANSWER.findall, texts)):
         assert len(answer.split()) >= 8, f"no answer to {question!r}"
-    assert code or any(ANSWER.search(text) or re.search(r"(?m)^(> )?- \w", text) for text in texts), (
-        f"the text with the tag {tag!r} neither answers a question nor lists anything"
+    assert code or any(ANSWER.search(text) or re.search(r"(?m)^(> )?(- |\| )\w", text) for text in texts), (
+        f"the text with the tag {tag!r} neither answers a question nor holds a list or a table"
     )
     return "\n".join(r.text for r in tagged)
 

@@ -91,7 +91,7 @@ def test_a_place_gives_what_a_learner_finds_there(place, text):
         ("cell:claim-nowhere", "no cell has the tag"),
         ("cell:claim-silent", "prints or shows anything"),
         ("cell:claim-empty", "is empty"),
-        ("cell:claim-words", "neither answers a question nor lists anything"),
+        ("cell:claim-words", "neither answers a question nor holds a list"),
         ("cell:claim-unanswered", "no answer to"),
         ("claim-printed", "must start with one of cell:"),
         ("cell:", "names nothing"),
