@@ -46,7 +46,7 @@ class Peer:
     def details(self) -> dict:
         return {
             "weight_bytes": self.weight_bytes(),
-            "pool_bytes": self.backend.k_pool.nbytes + self.backend.v_pool.nbytes,
+            "pool_bytes": sum(pool.nbytes for pool in self.backend.pools.values()),
             "prefix_hit_tokens": self.engine.stats().num_prefix_hit_tokens,
             f"bytes_of_{NUM_QUEUED}_queued": self.queued_bytes(),
         }

@@ -1,19 +1,22 @@
 """One sequence's keys and values in one piece of memory, reserved in full before the first token: the world before paging.
 
-A model calls `attend(layer, q, k, v)`; `make_attend` builds it from a cache and an attention function, the engine's or
-a learner's own. Shapes: T new tokens, S tokens so far, H query heads, K key/value heads, D head size.
+A model calls `attend(layer, q, k, v)`, or with latent attention `attend(layer, q, latent, up)`; `make_attend` builds it from a
+cache and an attention function, the engine's or a learner's own. Shapes: T new tokens, S tokens so far, H query heads, K
+key/value heads, D head size; a latent is one head of size Dc + Dr.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from mini_engine.attention import causal_attention
+from mini_engine.backends.kv_arrays import kv_arrays
+from mini_engine.backends.numpy_latent import latent_attention
 from mini_engine.catalog import ModelSpec
 
 CACHES = ("contiguous", "none")
@@ -24,12 +27,14 @@ class CacheFullError(MemoryError):
 
 
 class ContiguousKVCache:
-    """Keys and values of one sequence, [layers, capacity, K, D] each: float64 NumPy arrays, or what `empty(shape)` makes."""
+    """The cache of one sequence, [layers, capacity, K, D] for keys and as much for values, or one such array of latents.
+
+    float64 NumPy arrays, or what `empty(shape)` makes.
+    """
 
     def __init__(self, spec: ModelSpec, capacity: int, *, empty: Callable[[tuple[int, ...]], Any] = np.empty) -> None:
-        shape = (spec.num_hidden_layers, capacity, spec.num_key_value_heads, spec.head_dim)
         self.capacity = capacity
-        self._k, self._v = empty(shape), empty(shape)
+        self._arrays = [empty((spec.num_hidden_layers, capacity, *shape)) for shape in kv_arrays(spec).values()]
         self._lengths = [0] * spec.num_hidden_layers
 
     @property
@@ -40,24 +45,24 @@ class ContiguousKVCache:
     @property
     def nbytes(self) -> int:
         """Bytes reserved, used or not."""
-        return self._k.nbytes + self._v.nbytes
+        return sum(array.nbytes for array in self._arrays)
 
-    def append(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
-        """Store k[T, K, D] and v[T, K, D]; returns views of all keys and values of the layer, [S, K, D] each.
+    def append(self, layer: int, *new: Any) -> tuple[Any, ...]:
+        """Store k[T, K, D] and v[T, K, D], or a latent; returns views of all that the layer has, [S, K, D] each.
 
         Raises CacheFullError, and stores nothing, when they do not fit.
         """
         start = self._lengths[layer]
-        end = start + len(k)
+        end = start + len(new[0])
         if end > self.capacity:
             raise CacheFullError(
-                f"the cache holds {self.capacity} tokens, {start} of them in use: {len(k)} more do not fit; "
+                f"the cache holds {self.capacity} tokens, {start} of them in use: {len(new[0])} more do not fit; "
                 "make it with a larger capacity"
             )
-        self._k[layer, start:end] = k
-        self._v[layer, start:end] = v
+        for array, values in zip(self._arrays, new, strict=True):
+            array[layer, start:end] = values
         self._lengths[layer] = end
-        return self._k[layer, :end], self._v[layer, :end]
+        return tuple(array[layer, :end] for array in self._arrays)
 
 
 class NoCache:
@@ -66,8 +71,8 @@ class NoCache:
     num_tokens = 0
     nbytes = 0
 
-    def append(self, layer: int, k: Any, v: Any) -> tuple[Any, Any]:
-        return k, v
+    def append(self, layer: int, *new: Any) -> tuple[Any, ...]:
+        return new
 
 
 def torch_causal_attention(q: Any, k: Any, v: Any, scale: float, offset: int = 0) -> Any:
@@ -94,14 +99,17 @@ def is_torch(model: Any) -> bool:
 
 def make_attend(
     model: Any, capacity: int, cache: str | type = "contiguous", attention: Callable | None = None
-) -> Callable[[int, Any, Any, Any], Any]:
+) -> Callable[..., Any]:
     """The `attend` of one sequence of at most `capacity` cached tokens.
 
     cache: "contiguous", "none", or a class of your own: `cache(num_layers, capacity, num_kv_heads, head_dim)` with
     `append(layer, k, v)` as above. attention: a function of your own, `attention(q, k, v, scale, offset)` as
-    `mini_engine.attention.causal_attention`. Your own parts get and give NumPy arrays, whatever the model runs on.
+    `mini_engine.attention.causal_attention`, or for a model with latent attention one with the arguments of
+    `mini_engine.attention.mla_absorbed`. Your own parts get and give NumPy arrays, whatever the model runs on; a cache of
+    your own gets a latent, which has no values beside it, as k and as v.
     """
     spec = model.spec
+    shapes = kv_arrays(spec)
     own = attention is not None or not isinstance(cache, str)
     on_torch = is_torch(model) and not own
     store: Any
@@ -110,17 +118,28 @@ def make_attend(
     elif cache == "contiguous":
         store = ContiguousKVCache(spec, capacity, empty=_empty_like(model, own))
     elif callable(cache):
-        store = cache(spec.num_hidden_layers, capacity, spec.num_key_value_heads, spec.head_dim)
+        store = cache(spec.num_hidden_layers, capacity, *next(iter(shapes.values())))
     else:
         raise ValueError(f"cache={cache!r}: must be one of {', '.join(CACHES)}, or a class of your own")
-    scale = 1 / math.sqrt(spec.head_dim)
-    compute = attention or (torch_causal_attention if on_torch else causal_attention)
+    scale = model.softmax_scale
 
     def attend(layer: int, q: Any, k: Any, v: Any) -> Any:
         keys, values = store.append(layer, k, v)
+        compute = attention or (torch_causal_attention if on_torch else causal_attention)
         return compute(q, keys, values, scale, len(keys) - len(q))
 
-    return _with_numpy(attend) if own else attend
+    def attend_latent(layer: int, q: Any, latent: Any, up: Any) -> Any:
+        found = store.append(layer, latent) if isinstance(cache, str) else store.append(layer, latent, latent)
+        latents = found[0][:, 0]  # [S, Dc + Dr]: the one head
+        offset = len(latents) - len(q)
+        if on_torch:
+            from mini_engine.backends.torch_latent import latent_attention as in_torch
+
+            return in_torch(q, latents, up, scale, offset)
+        return latent_attention(q, latents, up, scale, offset, attention)
+
+    chosen = attend_latent if spec.is_mla else attend
+    return _with_numpy(chosen, spec.v_head_dim or spec.head_dim) if own else chosen
 
 
 def _empty_like(model: Any, own: bool) -> Callable[[tuple[int, ...]], Any]:
@@ -134,15 +153,14 @@ def _empty_like(model: Any, own: bool) -> Callable[[tuple[int, ...]], Any]:
     return partial(torch.empty, dtype=model.dtype, device=model.device)
 
 
-def _with_numpy(attend: Callable) -> Callable[[int, Any, Any, Any], Any]:
+def _with_numpy(attend: Callable, value_dim: int) -> Callable[..., Any]:
     """Hand a learner's own parts NumPy arrays, and check the shape of what comes back."""
 
-    def checked(layer: int, q: Any, k: Any, v: Any) -> Any:
-        out = np.asarray(
-            attend(layer, *(x if isinstance(x, np.ndarray) else x.float().cpu().numpy() for x in (q, k, v)))
-        )
-        if out.shape != tuple(q.shape):
-            raise ValueError(f"attention gave shape {out.shape} in layer {layer}: must be that of q, {tuple(q.shape)}")
+    def checked(layer: int, q: Any, *new: Any) -> Any:
+        out = np.asarray(attend(layer, *(_to_numpy(x) for x in (q, *new))))
+        expected = (*q.shape[:2], value_dim)
+        if out.shape != expected:
+            raise ValueError(f"attention gave shape {out.shape} in layer {layer}: must be {expected}")
         if isinstance(q, np.ndarray):
             return out
         import torch
@@ -150,3 +168,10 @@ def _with_numpy(attend: Callable) -> Callable[[int, Any, Any, Any], Any]:
         return torch.as_tensor(out).to(q)
 
     return checked
+
+
+def _to_numpy(x: Any) -> Any:
+    """A tensor, or the two matrices of an up-projection, as NumPy arrays."""
+    if hasattr(x, "w_uk"):
+        return SimpleNamespace(w_uk=_to_numpy(x.w_uk), w_uv=_to_numpy(x.w_uv))
+    return x if isinstance(x, np.ndarray) else x.float().cpu().numpy()

@@ -8,61 +8,74 @@ from typing import Any
 
 import numpy as np
 
-from mini_engine.attention import causal_attention
+from mini_engine.arguments import choice
+from mini_engine.attention import causal_attention, mla_expanded
 from mini_engine.backends.base import BatchInput, NumpyStepResult
+from mini_engine.backends.kv_arrays import MLA_DECODE, kv_arrays
+from mini_engine.backends.numpy_latent import latent_attention
 from mini_engine.cache import CacheOp
 
 
 class NumpyBackend:
-    """A NumPy model over a paged pool k, v [L, N + 1, P, K, D]. Fresh blocks hold NaN: reading one shows in the logits."""
+    """A NumPy model over paged pools [L, N + 1, P, K, D], those of `TorchBackend`.
 
-    def __init__(self, model: Any) -> None:
+    Fresh blocks hold NaN: reading one shows in the logits. mla_decode: "absorbed" or "expanded", how latent attention
+    computes rows of one query.
+    """
+
+    def __init__(self, model: Any, *, mla_decode: str = "absorbed") -> None:
         self.model = model
         self.vocab_size: int = model.spec.vocab_size
         self.eos_token_ids: tuple[int, ...] = tuple(model.spec.eos_token_ids)
         self.max_model_len: int = model.spec.max_position_embeddings
+        self.mla_decode = choice("mla_decode", mla_decode, MLA_DECODE)
 
     def init_kv(self, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> None:
-        spec = self.model.spec
-        block = (block_size, spec.num_key_value_heads, spec.head_dim)
-        pools = (spec.num_hidden_layers, num_blocks + 1, *block)
-        host = (spec.num_hidden_layers, num_swap_blocks + 1, *block)
+        layers, shapes = self.model.spec.num_hidden_layers, kv_arrays(self.model.spec)
         self.block_size = block_size
-        self.k, self.v = np.full(pools, np.nan), np.full(pools, np.nan)
-        self._host_k, self._host_v = np.full(host, np.nan), np.full(host, np.nan)
+
+        def pools(rows: int) -> dict[str, np.ndarray]:
+            return {name: np.full((layers, rows, block_size, *shape), np.nan) for name, shape in shapes.items()}
+
+        self.pools, self._host = pools(num_blocks + 1), pools(num_swap_blocks + 1)
 
     def block(self, block_id: int) -> dict[str, np.ndarray]:
-        """{"k": [L, P, K, D], "v": ...}: a copy of one block."""
-        return {"k": self.k[:, block_id].copy(), "v": self.v[:, block_id].copy()}
+        """{"k": [L, P, K, D], "v": ...} or {"latent": ...}: a copy of one block."""
+        return {name: pool[:, block_id].copy() for name, pool in self.pools.items()}
 
     def apply_ops(self, ops: Sequence[CacheOp]) -> None:
         for kind, src, dst in ops:
-            for pool, host in ((self.k, self._host_k), (self.v, self._host_v)):
-                source = host if kind == "swap_in" else pool
-                target = host if kind == "swap_out" else pool
+            for name, pool in self.pools.items():
+                source = self._host[name] if kind == "swap_in" else pool
+                target = self._host[name] if kind == "swap_out" else pool
                 target[:, dst] = source[:, src]
 
     def execute(self, batch: BatchInput) -> NumpyStepResult:
-        spec = self.model.spec
-        scale = spec.head_dim**-0.5
         written = batch.slot_mapping >= 0
         slots = batch.slot_mapping[written]
         starts, lengths = batch.query_start_loc.tolist(), batch.context_lens.tolist()
         blocks_used = [-(-length // self.block_size) for length in lengths]
 
-        def attend(layer: int, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
-            heads = (spec.num_key_value_heads, spec.head_dim)
-            k_slots, v_slots = self.k[layer].reshape(-1, *heads), self.v[layer].reshape(-1, *heads)  # views
-            k_slots[slots], v_slots[slots] = k[written], v[written]
-            out = np.empty_like(q)
+        def attend(layer: int, q: np.ndarray, *new: Any) -> np.ndarray:
+            """new: k and v, or the latent and the layer's up-projection, which is not stored."""
+            cached = [pool[layer] for pool in self.pools.values()]
+            for pool, values in zip(cached, new):
+                pool.reshape(-1, *pool.shape[2:])[slots] = values[written]  # a view
+            out = []
             for row, (begin, end) in enumerate(pairwise(starts)):
                 table = batch.block_tables[row, : blocks_used[row]]
-                keys = self.k[layer, table].reshape(-1, *heads)[: lengths[row]]
-                values = self.v[layer, table].reshape(-1, *heads)[: lengths[row]]
-                out[begin:end] = causal_attention(
-                    q[begin:end], keys, values, scale, offset=lengths[row] - (end - begin)
-                )
-            return out
+                context = [pool[table].reshape(-1, *pool.shape[2:])[: lengths[row]] for pool in cached]
+                out.append(self._attention(q[begin:end], context, new[-1], lengths[row] - (end - begin)))
+            return np.concatenate(out)
 
         logits = self.model.forward(batch.token_ids, batch.positions, attend, logits_rows=batch.logits_rows)
         return NumpyStepResult(np.asarray(logits))
+
+    def _attention(self, q: np.ndarray, context: list[np.ndarray], up: Any, offset: int) -> np.ndarray:
+        """The queries of one sequence over its context, as the pools hold it."""
+        scale = self.model.softmax_scale
+        if self.model.spec.is_mla:
+            form = mla_expanded if self.mla_decode == "expanded" else None
+            return latent_attention(q, context[0][:, 0], up, scale, offset, form)
+        k, v = context
+        return causal_attention(q, k, v, scale, offset)

@@ -9,6 +9,7 @@ at all.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -118,11 +119,13 @@ class AttentionPlan:
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
-        k_pool: torch.Tensor,
-        v_pool: torch.Tensor,
-        scratch: tuple[torch.Tensor, torch.Tensor],
+        read: Callable[[Gather], list[torch.Tensor]],
+        scale: float,
     ) -> torch.Tensor:
-        """q[T, H, D], k and v[T, K, D] just computed (and in the pools [N, P, K, D] already) -> [T, H, D]."""
+        """q[T, H, D], k and v[T, K, D] just computed (and in the pools already) -> [T, H, D].
+
+        `read(gather)` gives the keys and values [b, K, S, D] of this layer that `gather` describes, good until the next call.
+        """
         H, K, D = q.shape[1], k.shape[1], q.shape[2]
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         for chunk in self.chunks:
@@ -130,16 +133,22 @@ class AttentionPlan:
             if chunk.gather is None:
                 keys, values = (x[chunk.tokens].transpose(0, 1)[None] for x in (k, v))
             else:
-                keys, values = chunk.gather.read(k_pool, scratch[0]), chunk.gather.read(v_pool, scratch[1])
+                keys, values = read(chunk.gather)
             attended = F.scaled_dot_product_attention(
-                queries, keys, values, attn_mask=chunk.mask, is_causal=chunk.mask is None, enable_gqa=H != K
+                queries,
+                keys,
+                values,
+                attn_mask=chunk.mask,
+                is_causal=chunk.mask is None,
+                scale=scale,
+                enable_gqa=H != K,
             )
             out[chunk.tokens] = attended[0].transpose(0, 1)
         for group in self.groups:
-            keys, values = group.gather.read(k_pool, scratch[0]), group.gather.read(v_pool, scratch[1])
+            keys, values = read(group.gather)
             # The H/K query heads that share a KV head stand where several queries would: no key is read or copied twice.
             queries = q[group.rows].view(-1, K, H // K, D)
-            attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=group.mask)
+            attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=group.mask, scale=scale)
             out[group.rows] = attended.reshape(-1, H, D)
         return out
 

@@ -47,8 +47,8 @@ def make_batch(rows: list[tuple[list[int], int, list[int]]], block_size: int) ->
 
 def poison(backend: TorchBackend) -> None:
     """Fill every slot but the null block's with NaN: no output may depend on a slot that was not written."""
-    backend.k_pool[:, 1:] = math.nan
-    backend.v_pool[:, 1:] = math.nan
+    for pool in backend.pools.values():
+        pool[:, 1:] = math.nan
 
 
 def uncached_logits(model, tokens: list[int]) -> np.ndarray:
@@ -107,21 +107,21 @@ def test_copies_swaps_and_skipped_slots(models):
     ops = [CacheOp("swap_out", 3, 1), CacheOp("copy", 1, 2), CacheOp("copy", 2, 1), CacheOp("swap_in", 1, 4)]
     backend.apply_ops(ops)
     before = backend.block(3)["k"]
-    backend.k_pool[:, [1, 3]] = math.nan
-    backend.v_pool[:, [1, 3]] = math.nan
+    for pool in backend.pools.values():
+        pool[:, [1, 3]] = math.nan
     np.testing.assert_array_equal(backend.block(4)["k"], before)
     batch = make_batch([([11], 6, [4, 2])], 4)
     np.testing.assert_allclose(backend.execute(batch).logits(0), expected, atol=2e-5 * np.abs(expected).max())
 
     # A slot of -1 writes nothing: not in the null block, not in the last one.
-    held = backend.k_pool.clone()
+    held = backend.pools["k"].clone()
     padded = BatchInput(
         token_ids=np.array([1, 2]), positions=np.array([0, 1]), slot_mapping=np.array([-1, -1]),
         block_tables=np.zeros((1, 1), np.int32), context_lens=np.array([2], np.int32),
         query_start_loc=np.array([0, 2], np.int32), logits_rows=np.array([1]),
     )  # fmt: skip
     backend.execute(padded)
-    assert torch.equal(held.nan_to_num(-1), backend.k_pool.nan_to_num(-1))
+    assert torch.equal(held.nan_to_num(-1), backend.pools["k"].nan_to_num(-1))
 
 
 def test_decodes_are_grouped_by_length_and_never_padded_to_the_longest():

@@ -46,6 +46,7 @@ class HistoryModel:
             max_position_embeddings=context,
             eos_token_ids=(EOS,),
         )
+        self.softmax_scale = 2**-0.5
         self.dtype = np.dtype(np.float64)
         self.wrap = np.asarray
         self.calls: list[tuple[int, list[int]]] = []  # (tokens in the pass, rows of logits asked for)

@@ -150,7 +150,7 @@ def test_an_own_attention_function_goes_in(history, backend):
 
 def test_an_own_attention_of_the_wrong_shape_is_named(history):
     attend = make_attend(history.model(), 9, attention=lambda q, k, v, scale, offset: q[0])
-    with pytest.raises(ValueError, match=r"attention gave shape \(4, 2\) in layer 0: must be that of q, \(1, 4, 2\)"):
+    with pytest.raises(ValueError, match=r"attention gave shape \(4, 2\) in layer 0: must be \(1, 4, 2\)"):
         attend(0, np.zeros((1, 4, 2)), rows(1), rows(1))
 
 

@@ -220,7 +220,9 @@ class _Engines(ContiguousKVCache):
     """The engine's own cache, made from four numbers instead of a ModelSpec."""
 
     def __init__(self, num_layers: int, capacity: int, num_kv_heads: int, head_dim: int) -> None:
-        spec = SimpleNamespace(num_hidden_layers=num_layers, num_key_value_heads=num_kv_heads, head_dim=head_dim)
+        spec = SimpleNamespace(
+            num_hidden_layers=num_layers, num_key_value_heads=num_kv_heads, head_dim=head_dim, is_mla=False
+        )
         super().__init__(spec, capacity)  # type: ignore[arg-type]
 
 
