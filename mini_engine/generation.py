@@ -59,9 +59,9 @@ class GenerationStats:
 def check_request(token_ids: Sequence[int], params: SamplingParams, spec: ModelSpec) -> None:
     """Raise ValueError for a request that the model cannot take, naming the value and the limit."""
     checked_tokens(token_ids, params, spec.vocab_size)
-    if len(token_ids) > spec.max_position_embeddings:
+    if len(token_ids) > spec.max_model_len:
         raise ValueError(
-            f"the prompt has {len(token_ids)} tokens and the model's context holds {spec.max_position_embeddings}: "
+            f"the prompt has {len(token_ids)} tokens and the model's context holds {spec.max_model_len}{spec.window_note}: "
             "shorten the prompt"
         )
 
@@ -86,7 +86,7 @@ def generate_tokens(
     check_request(prompt_token_ids, params, model.spec)
     stats = GenerationStats() if stats is None else stats
     eos_token_ids = model.spec.eos_token_ids if eos_token_ids is None else tuple(eos_token_ids)
-    room = model.spec.max_position_embeddings - len(prompt_token_ids)
+    room = model.spec.max_model_len - len(prompt_token_ids)
     checker = StopChecker(params, eos_token_ids, detokenizer, max_tokens=room)
     sampler = Sampler(params, eos_token_ids, index=index)
     completion = CompletionOutput(index=index, finish_reason=checker.finish_reason)

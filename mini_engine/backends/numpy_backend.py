@@ -27,7 +27,8 @@ class NumpyBackend:
         self.model = model
         self.vocab_size: int = model.spec.vocab_size
         self.eos_token_ids: tuple[int, ...] = tuple(model.spec.eos_token_ids)
-        self.max_model_len: int = model.spec.max_position_embeddings
+        self.max_model_len: int = model.spec.max_model_len
+        self.window_note: str = model.spec.window_note
         self.mla_decode = choice("mla_decode", mla_decode, MLA_DECODE)
 
     def init_kv(self, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> None:

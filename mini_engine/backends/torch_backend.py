@@ -45,7 +45,8 @@ class TorchBackend:
         self.spec = model.spec
         self.vocab_size = model.spec.vocab_size
         self.eos_token_ids = tuple(model.spec.eos_token_ids)
-        self.max_model_len = model.spec.max_position_embeddings
+        self.max_model_len = model.spec.max_model_len
+        self.window_note = model.spec.window_note
         self.mla_decode = choice("mla_decode", mla_decode, MLA_DECODE)
 
     @property

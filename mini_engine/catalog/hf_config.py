@@ -142,6 +142,7 @@ class _Reader:
             "max_position_embeddings": self.integer("max_position_embeddings", self._no_limit()),
             "rms_norm_eps": self.positive("rms_norm_eps", self.get("rms_norm_eps", 1e-6)),
             "tie_word_embeddings": self._tied(),
+            "attention_bias": bool(self.config.get("attention_bias")),
             "gated_mlp": self.model_type not in TWO_MATRIX_MLP,
         }
         if self.model_type in LEARNED_POSITIONS:

@@ -34,6 +34,12 @@ OTHER_NAMES = {
 }
 """Our field, which is the usual name, and what other families call it."""
 
+WINDOW_BY_DEFAULT = {"mistral": 4096}
+"""Families whose layers have a window when `sliding_window` is not written at all."""
+
+WINDOW_OFF_BY_DEFAULT = frozenset(["qwen2", "qwen2_moe", "qwen3", "qwen3_moe"])
+"""Families whose window counts only with `use_sliding_window: true`."""
+
 SECTIONS = ("attn_config", "ffn_config")
 """Where MPT and DBRX keep some of these."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mini_engine.catalog.hf_families import WINDOW_BY_DEFAULT, WINDOW_OFF_BY_DEFAULT
+
 FULL = frozenset([
     "full_attention", "attention", "full", "global", "global_attention", "indexed_attention",
     "deepseek_sparse_attention", "hybrid", "*", "G",
@@ -120,8 +122,10 @@ def _window(reader: Any) -> int | None:
 
     `use_sliding_window: false` switches it off, as Qwen's files do.
     """
-    if reader.config.get("use_sliding_window") is False:
+    if not reader.config.get("use_sliding_window", reader.model_type not in WINDOW_OFF_BY_DEFAULT):
         return None
+    if "sliding_window" not in reader.config and reader.model_type in WINDOW_BY_DEFAULT:
+        return WINDOW_BY_DEFAULT[reader.model_type]
     for name in ("sliding_window", "attention_chunk_size", "attention_window_size", "window_size"):
         if reader.config.get(name):
             return reader.integer(name)
@@ -152,11 +156,14 @@ def expert_layers(reader: Any, layers: int) -> dict[str, Any]:
     width = reader.get("moe_intermediate_size")
     if width is None or reader.config.get("intermediate_size_mlp"):
         width = reader.integer("intermediate_size")
+    sparse = layers - _dense_layers(reader, layers)
+    if not sparse:  # DeepSeek's classes with first_k_dense_replace = num_hidden_layers
+        return {}
     fields = {
         "num_experts": experts,
         "num_experts_per_tok": reader.integer("num_experts_per_tok"),
         "moe_intermediate_size": width if isinstance(width, int) else reader.integer("moe_intermediate_size"),
-        "num_moe_layers": layers - _dense_layers(reader, layers),
+        "num_moe_layers": sparse,
     }
     shared = reader.get("n_shared_experts", 0)
     shared_width = reader.get("shared_expert_intermediate_size")

@@ -34,6 +34,8 @@ class ModelSpec:
     tie_word_embeddings: bool = False
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+    attention_bias: bool = False
+    """The attention projections have biases because the configuration says so; some families always have some."""
     gated_mlp: bool = True
     """The MLP has three matrices (gate, up, down) rather than two."""
     learned_positions: int = 0
@@ -117,6 +119,41 @@ class ModelSpec:
         from mini_engine.catalog.hf_config import read_config
 
         return cls(**read_config(source))
+
+    @property
+    def max_model_len(self) -> int:
+        """The longest sequence of which every layer sees every token, as no cache here drops what leaves a window.
+
+        That is `max_position_embeddings`; more where YaRN stretches a shorter original; less where a window is smaller.
+        """
+        return min(self._positions, *self._windows)
+
+    @property
+    def context_limit(self) -> str:
+        """The field of the configuration that sets `max_model_len`."""
+        return "sliding_window" if self.max_model_len < self._positions else "max_position_embeddings"
+
+    @property
+    def window_note(self) -> str:
+        """Why the context ends before the positions do, and the remedy, for an error message; "" where it does not."""
+        if self.context_limit != "sliding_window":
+            return ""
+        return (
+            f" (its sliding_window of {self.max_model_len} tokens; beyond it the oldest would have to be forgotten, which is "
+            "not supported: keep prompt and output within the window, or take a model without one)"
+        )
+
+    @property
+    def _windows(self) -> list[int]:
+        return [window for window in self.layer_windows if window is not None] or [self._positions]
+
+    @property
+    def _positions(self) -> int:
+        scaling = self.rope_scaling or {}
+        if "yarn" not in (scaling.get("rope_type"), scaling.get("type")):
+            return self.max_position_embeddings
+        original = scaling.get("original_max_position_embeddings") or 0
+        return max(self.max_position_embeddings, int(original * (scaling.get("factor") or 1)))
 
     @property
     def is_mla(self) -> bool:

@@ -47,7 +47,8 @@ class LLMEngine:
     ) -> None:
         longest = backend.max_model_len
         if config.max_model_len is not None and config.max_model_len > longest:
-            raise ValueError(f"max_model_len={config.max_model_len} is more than the model's {longest}")
+            note = getattr(backend, "window_note", "")
+            raise ValueError(f"max_model_len={config.max_model_len} is more than the model's {longest}{note}")
         self.config = replace(config, max_model_len=config.max_model_len or longest)
         self.backend = backend
         self.tokenizer = tokenizer
@@ -117,7 +118,9 @@ class LLMEngine:
 
     def check_request(self, prompt_token_ids: Sequence[int], sampling_params: SamplingParams) -> list[int]:
         """The prompt as plain integers. ValueError for a request that could never run, with the limit and the remedy."""
-        return checked_prompt(prompt_token_ids, sampling_params, self.config, self.backend.vocab_size)
+        longest = self.config.max_model_len == self.backend.max_model_len
+        note = getattr(self.backend, "window_note", "") if longest else ""
+        return checked_prompt(prompt_token_ids, sampling_params, self.config, self.backend.vocab_size, note)
 
     @interrupts_held()
     def abort(self, request_id: str, index: int | None = None) -> bool:

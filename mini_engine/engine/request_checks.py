@@ -25,15 +25,24 @@ def checked_tokens(prompt_token_ids: Sequence[int], params: SamplingParams, voca
 
 
 def checked_prompt(
-    prompt_token_ids: Sequence[int], params: SamplingParams, config: EngineConfig, vocab_size: int
+    prompt_token_ids: Sequence[int],
+    params: SamplingParams,
+    config: EngineConfig,
+    vocab_size: int,
+    window_note: str = "",
 ) -> list[int]:
-    """The prompt as plain integers. ValueError naming the value, the limit and the remedy if it could never run."""
+    """The prompt as plain integers. ValueError naming the value, the limit and the remedy if it could never run.
+
+    window_note: why max_model_len is what it is, when the model's sliding window sets it.
+    """
     token_ids = checked_tokens(prompt_token_ids, params, vocab_size)
     length = len(token_ids)
     if params.n > config.max_num_seqs:
         raise ValueError(f"n={params.n} is more than max_num_seqs={config.max_num_seqs}: each branch takes a seat")
     if config.max_model_len is not None and length > config.max_model_len:
-        raise ValueError(f"the prompt has {length} tokens, max_model_len is {config.max_model_len}: shorten it")
+        raise ValueError(
+            f"the prompt has {length} tokens, max_model_len is {config.max_model_len}{window_note}: shorten it"
+        )
     num_blocks = -(-length // config.block_size)
     if num_blocks > config.num_blocks:
         raise ValueError(

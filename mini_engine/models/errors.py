@@ -8,7 +8,7 @@ class ModelNotFoundError(FileNotFoundError):
 
 
 class UnsupportedModelError(ValueError):
-    """A sound model that this engine does not implement: another architecture, scaled RoPE, quantised safetensors."""
+    """A sound model that this engine does not implement: another architecture, another RoPE scaling, quantised safetensors."""
 
 
 class CorruptModelError(ValueError):

@@ -14,10 +14,19 @@ class Family:
 
     model_type: str  # the name in its config.json
     attention: str = "grouped"  # the attention block: "grouped" (MHA, GQA, MQA) or "latent" (MLA)
+    qkv_bias: bool = False  # q, k and v always have a bias
+    optional_bias: bool = False  # attention_bias gives one to q, k, v and o
+    qk_norm: bool = False  # each head of q and k is normalised before it is rotated
+    fields: frozenset[str] = frozenset()  # of its config.json, beyond those of every family
 
+
+QWEN_FIELDS = frozenset({"max_window_layers", "layer_types"})
 
 FAMILIES = {
-    "LlamaForCausalLM": Family("llama"),
+    "LlamaForCausalLM": Family("llama", optional_bias=True),
+    "MistralForCausalLM": Family("mistral"),
+    "Qwen2ForCausalLM": Family("qwen2", qkv_bias=True, fields=QWEN_FIELDS),
+    "Qwen3ForCausalLM": Family("qwen3", optional_bias=True, qk_norm=True, fields=QWEN_FIELDS),
 }
 """Architecture, as in `config.json`, to family."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mini_engine.catalog import ModelSpec
+from mini_engine.models.families import family_of
 from mini_engine.models.layout import layer_name
 from mini_engine.models.numpy_weights import NumpyWeights
 from mini_engine.models.rope import Rope, apply_rope
@@ -23,6 +24,9 @@ class NumpyGroupedAttention:
         q = self._heads(x, "q_proj", self.spec.num_attention_heads)
         k = self._heads(x, "k_proj", self.spec.num_key_value_heads)
         v = self._heads(x, "v_proj", self.spec.num_key_value_heads)
+        if family_of(self.spec).qk_norm:
+            q = self.weights.norm(q, layer_name(self.layer, "self_attn.q_norm"))
+            k = self.weights.norm(k, layer_name(self.layer, "self_attn.k_norm"))
         attended = attend(self.layer, apply_rope(q, rope), apply_rope(k, rope), v)
         return self.weights.linear(
             attended.reshape(len(x), self.spec.num_attention_heads * self.spec.head_dim),

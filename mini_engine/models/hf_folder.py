@@ -14,6 +14,7 @@ from mini_engine.catalog.hf_config import token_ids
 from mini_engine.models.errors import CorruptModelError, UnsupportedModelError
 from mini_engine.models.layout import check_spec, check_special_ids
 from mini_engine.models.safetensors_file import SafetensorsFile
+from mini_engine.models.supported import check_supported
 from mini_engine.models.tokenizer import Tokenizer, check_vocabulary
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -36,43 +37,6 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CorruptModelError(f"{path}: expected a JSON object, found a {type(value).__name__}; fetch the file again")
     return value
-
-
-def check_supported(config: dict[str, Any], path: Path) -> None:
-    """Raise UnsupportedModelError for whatever would change the computation and is not implemented here."""
-
-    def refuse(what: str, found: object, supported: str) -> None:
-        raise UnsupportedModelError(f"{path}: {what} is {found!r}; only {supported} can be run")
-
-    architectures = config.get("architectures") or []
-    if architectures != ["LlamaForCausalLM"] and not (not architectures and config.get("model_type") == "llama"):
-        refuse("architectures", architectures or config.get("model_type"), "LlamaForCausalLM")
-    if config.get("model_type", "llama") != "llama":  # which of the two would be right?
-        refuse("model_type", config["model_type"], "'llama'")
-    for place in ("rope_parameters", "rope_scaling"):  # transformers 5 writes the first, older versions the second
-        rope = config.get(place) or {}
-        kind = rope.get("rope_type", rope.get("type", "default"))
-        if kind != "default":
-            refuse(f"{place} type", kind, "unscaled RoPE ('default')")
-    rope = config.get("rope_parameters") or {}
-    partial = rope.get("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
-    if partial not in (None, 1, 1.0):
-        refuse("partial_rotary_factor", partial, "full rotary embeddings (1.0)")
-    window = config.get("sliding_window")
-    if (
-        window is not None
-        and config.get("use_sliding_window", True)
-        and window < config.get("max_position_embeddings", 0)
-    ):
-        refuse("sliding_window", window, "full attention (null)")
-    if config.get("hidden_act", "silu") not in ("silu", "swish"):
-        refuse("hidden_act", config["hidden_act"], "'silu'")
-    for bias in ("attention_bias", "mlp_bias"):
-        if config.get(bias):
-            refuse(bias, config[bias], "models without it (false)")
-    if config.get("quantization_config"):
-        method = config["quantization_config"].get("quant_method", "unknown")
-        refuse("quantization_config", method, "unquantised safetensors, or a GGUF file,")
 
 
 class HFFolder:

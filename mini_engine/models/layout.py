@@ -9,8 +9,9 @@ import numpy as np
 
 from mini_engine.catalog import ModelSpec
 from mini_engine.models.checkpoint import Checkpoint
-from mini_engine.models.errors import CorruptModelError
+from mini_engine.models.errors import CorruptModelError, UnsupportedModelError
 from mini_engine.models.families import family_of
+from mini_engine.models.rope import check_scaling, rope_dim
 
 EMBED, NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 MAX_POSITIONS = 1 << 22  # more than the context of any published model
@@ -21,15 +22,24 @@ def layer_name(layer: int, part: str) -> str:
     return f"model.layers.{layer}.{part}.weight"
 
 
+def bias_name(name: str) -> str:
+    """The bias that belongs to a matrix."""
+    return f"{name.removesuffix('.weight')}.bias"
+
+
 def grouped_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
-    """The tensors of one layer's grouped attention."""
+    """The tensors of one layer's grouped attention, by their name within the layer."""
     hidden, q, kv = spec.hidden_size, spec.num_attention_heads * spec.head_dim, spec.num_key_value_heads * spec.head_dim
-    return {
-        "self_attn.q_proj": (q, hidden),
-        "self_attn.k_proj": (kv, hidden),
-        "self_attn.v_proj": (kv, hidden),
-        "self_attn.o_proj": (hidden, q),
-    }
+    family = family_of(spec)
+    sizes = {"q_proj": (q, hidden), "k_proj": (kv, hidden), "v_proj": (kv, hidden), "o_proj": (hidden, q)}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, shape in sizes.items():
+        shapes[f"self_attn.{name}.weight"] = shape
+        if spec.attention_bias or (family.qkv_bias and name != "o_proj"):
+            shapes[f"self_attn.{name}.bias"] = shape[:1]
+    if family.qk_norm:
+        shapes |= {f"self_attn.{name}_norm.weight": (spec.head_dim,) for name in "qk"}
+    return shapes
 
 
 ATTENTION_SHAPES = {"grouped": grouped_shapes}
@@ -39,16 +49,16 @@ def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor, matrices as [out, in]. The output head has none of its own when it is tied."""
     hidden, ffn = spec.hidden_size, spec.intermediate_size
     one_layer = {
-        "input_layernorm": (hidden,),
+        "input_layernorm.weight": (hidden,),
         **ATTENTION_SHAPES[family_of(spec).attention](spec),
-        "post_attention_layernorm": (hidden,),
-        "mlp.gate_proj": (ffn, hidden),
-        "mlp.up_proj": (ffn, hidden),
-        "mlp.down_proj": (hidden, ffn),
+        "post_attention_layernorm.weight": (hidden,),
+        "mlp.gate_proj.weight": (ffn, hidden),
+        "mlp.up_proj.weight": (ffn, hidden),
+        "mlp.down_proj.weight": (hidden, ffn),
     }
     shapes: dict[str, tuple[int, ...]] = {EMBED: (spec.vocab_size, hidden)}
     for layer in range(spec.num_hidden_layers):
-        shapes |= {layer_name(layer, part): shape for part, shape in one_layer.items()}
+        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in one_layer.items()}
     shapes[NORM] = (hidden,)
     if not spec.tie_word_embeddings:
         shapes[LM_HEAD] = (spec.vocab_size, hidden)
@@ -56,7 +66,9 @@ def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
 
 
 def check_spec(spec: ModelSpec, source: object) -> None:
-    """Raise CorruptModelError when the numbers of a configuration, each possible alone, do not make a model."""
+    """Raise CorruptModelError when the numbers of a configuration, each possible alone, do not make a model, and
+    UnsupportedModelError when they make one of another kind.
+    """
     for field in ("rms_norm_eps", "rope_theta"):
         value = getattr(spec, field)
         if not isinstance(value, int | float) or not 0 < value < math.inf:
@@ -66,13 +78,26 @@ def check_spec(spec: ModelSpec, source: object) -> None:
             f"{source}: num_attention_heads={spec.num_attention_heads} must be a multiple of "
             f"num_key_value_heads={spec.num_key_value_heads}"
         )
-    if spec.head_dim % 2:
-        raise CorruptModelError(f"{source}: head_dim must be even for rotary embeddings, found {spec.head_dim}")
-    if spec.max_position_embeddings > MAX_POSITIONS:
+    if rope_dim(spec) % 2:
+        raise CorruptModelError(f"{source}: head_dim must be even for rotary embeddings, found {rope_dim(spec)}")
+    try:
+        check_scaling(spec)
+    except ValueError as error:
+        raise CorruptModelError(f"{source}: {error}") from None
+    if spec.max_model_len > MAX_POSITIONS:
         raise CorruptModelError(
-            f"{source}: max_position_embeddings must be at most {MAX_POSITIONS}, found {spec.max_position_embeddings}: "
+            f"{source}: {spec.context_limit} must be at most {MAX_POSITIONS}, found {spec.max_model_len}: "
             "the table of rotary angles has one row for each"
         )
+    for what, found in (
+        ("experts in place of an MLP", spec.num_moe_layers),
+        ("layers without attention", spec.layers_without_kv),
+        ("layers with K/V shapes of their own", spec.layer_kv_shapes),
+        ("learned positions", spec.learned_positions),
+        ("an MLP without a gate", not spec.gated_mlp),
+    ):
+        if found:
+            raise UnsupportedModelError(f"{source}: a model with {what} cannot be run")
     check_special_ids(spec, source)
 
 
@@ -130,9 +155,9 @@ def check_tokens(spec: ModelSpec, token_ids: np.ndarray, positions: np.ndarray) 
         )
     for what, values, limit in (
         ("token", token_ids, spec.vocab_size),
-        ("position", positions, spec.max_position_embeddings),
+        ("position", positions, spec.max_model_len),
     ):
         if values.size and not 0 <= values.min() <= values.max() < limit:
             wrong = values[(values < 0) | (values >= limit)][0]
-            name = "vocab_size" if what == "token" else "max_position_embeddings"
+            name = "vocab_size" if what == "token" else spec.context_limit
             raise ValueError(f"{what} {wrong} is outside 0 .. {limit - 1} ({name}={limit})")

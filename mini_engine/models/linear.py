@@ -16,12 +16,12 @@ import torch.nn.functional as F
 Linear = Callable[[torch.Tensor], torch.Tensor]
 
 
-def pack_linear(weight: torch.Tensor) -> Linear:
-    """x[T, in] -> x @ weight.T [T, out], for weight [out, in]. The packed form holds no reference to `weight`."""
+def pack_linear(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
+    """x[T, in] -> x @ weight.T + bias [T, out], for weight [out, in]. The packed form holds no reference to `weight`."""
     if is_half_exact(weight) and "fbgemm" in torch.backends.quantized.supported_engines:
-        packed = torch.ops.quantized.linear_prepack_fp16(weight, None)
+        packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
         return lambda x: torch.ops.quantized.linear_dynamic_fp16(x, packed)
-    return lambda x: F.linear(x, weight)
+    return lambda x: F.linear(x, weight, bias)
 
 
 def is_half_exact(weight: torch.Tensor) -> bool:

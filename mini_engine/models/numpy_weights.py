@@ -6,7 +6,7 @@ import numpy as np
 
 from mini_engine.models.checkpoint import Checkpoint
 from mini_engine.models.errors import CorruptModelError
-from mini_engine.models.layout import EMBED, LM_HEAD, not_finite, tensor_shapes
+from mini_engine.models.layout import EMBED, LM_HEAD, bias_name, not_finite, tensor_shapes
 
 
 class NumpyWeights(dict[str, np.ndarray]):
@@ -22,8 +22,9 @@ class NumpyWeights(dict[str, np.ndarray]):
             self[LM_HEAD] = self[EMBED]
 
     def linear(self, x: np.ndarray, name: str) -> np.ndarray:
-        """x[..., in] times a matrix [out, in] -> [..., out]."""
-        return x @ self[name].T
+        """x[..., in] times a matrix [out, in], plus its bias if it has one -> [..., out]."""
+        product = x @ self[name].T
+        return product + self[bias_name(name)] if bias_name(name) in self else product
 
     def norm(self, x: np.ndarray, name: str) -> np.ndarray:
         """x with its last dimension scaled to root mean square 1, then by a weight. Source: Zhang and Sennrich 2019."""

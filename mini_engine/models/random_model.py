@@ -30,12 +30,15 @@ class RandomCheckpoint:
         self.shapes = tensor_shapes(spec)
 
     def read(self, name: str) -> np.ndarray:
-        """float16, as weights are published. Norms are 1; a matrix has standard deviation 1 / sqrt(columns), which keeps activations near 1."""
+        """float16, as weights are published. Norms are 1; a matrix has standard deviation 1 / sqrt(columns), which keeps
+        activations near 1; a bias has 0.1.
+        """
         shape = self.shapes[name]
-        if len(shape) == 1:
+        if len(shape) == 1 and not name.endswith(".bias"):
             return np.ones(shape, dtype=np.float16)
         generator = np.random.default_rng((self.seed, zlib.crc32(name.encode())))
-        return (generator.standard_normal(shape, dtype=np.float32) / np.float32(shape[1] ** 0.5)).astype(np.float16)
+        deviation = np.float32(shape[1] ** 0.5 if len(shape) == 2 else 10)
+        return (generator.standard_normal(shape, dtype=np.float32) / deviation).astype(np.float16)
 
     def where(self, name: str) -> Path:
         return self.path

@@ -5,14 +5,15 @@ from __future__ import annotations
 import torch
 
 from mini_engine.catalog import ModelSpec
-from mini_engine.models.rope import Rope, rope_dim, rope_frequencies
+from mini_engine.models.rope import Rope, attention_factor, rope_dim, rope_frequencies
 
 
 def rope_table(spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> Rope:
     """cos and sin of every position, [positions, 1, D/2]. Angles are float32, because that is how models are trained."""
     frequencies = rope_frequencies(spec, torch.arange(0, rope_dim(spec), 2).float())
-    angles = torch.arange(spec.max_position_embeddings).float()[:, None, None] * frequencies
-    return angles.cos().to(device, dtype), angles.sin().to(device, dtype)
+    angles = torch.arange(spec.max_model_len).float()[:, None, None] * frequencies
+    factor = attention_factor(spec)
+    return (angles.cos() * factor).to(device, dtype), (angles.sin() * factor).to(device, dtype)
 
 
 def rotate(x: torch.Tensor, rope: Rope) -> torch.Tensor:

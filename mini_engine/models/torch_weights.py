@@ -6,7 +6,7 @@ import torch
 
 from mini_engine.models.checkpoint import Checkpoint
 from mini_engine.models.errors import CorruptModelError
-from mini_engine.models.layout import not_finite
+from mini_engine.models.layout import bias_name, not_finite
 from mini_engine.models.linear import Linear, pack_linear
 
 
@@ -28,5 +28,9 @@ class TorchWeights:
         return whole
 
     def linear(self, *names: str) -> Linear:
-        """Matrices [out, in] that read the same input as one function of it: one large product beats three small ones."""
-        return pack_linear(self.tensor(*names))
+        """Matrices [out, in] that read the same input as one function of it: one large product beats three small ones.
+
+        Where the checkpoint has biases, they are added.
+        """
+        biases = [bias_name(name) for name in names if bias_name(name) in self.checkpoint.shapes]
+        return pack_linear(self.tensor(*names), self.tensor(*biases) if biases else None)

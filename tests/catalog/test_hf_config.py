@@ -35,20 +35,18 @@ def read(**changes) -> ModelSpec:
 def test_each_row_written_by_transformers_reads_back_equal(name, tmp_path):
     spec = get_model(name)
     config = config_json(spec)
-    if spec.rope_theta != config.get("rope_theta"):
-        spec = _with_rope_of(spec, config)
+    spec = _with_settings_of(spec, config)
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     assert ModelSpec.from_hf_config(tmp_path) == spec
     assert ModelSpec.from_hf_config(tmp_path / "config.json") == spec
     assert ModelSpec.from_hf_config(config) == spec
 
 
-def _with_rope_of(spec: ModelSpec, config: dict) -> ModelSpec:
-    """The table holds no rotary settings; every other field must agree."""
+def _with_settings_of(spec: ModelSpec, config: dict) -> ModelSpec:
+    """The table holds no rotary settings, epsilons and biases; every other field must agree."""
     found = ModelSpec.from_hf_config(config)
-    return dataclasses.replace(
-        spec, rope_theta=found.rope_theta, rope_scaling=found.rope_scaling, rms_norm_eps=found.rms_norm_eps
-    )
+    settings = ("rope_theta", "rope_scaling", "rms_norm_eps", "attention_bias")
+    return dataclasses.replace(spec, **{name: getattr(found, name) for name in settings})
 
 
 def test_head_dim_is_read_when_given_and_derived_only_when_not():

@@ -43,17 +43,25 @@ def test_the_sound_folder_loads(folder):
 @pytest.mark.parametrize(
     ("changes", "fragments"),
     [
-        ({"architectures": ["MistralForCausalLM"]}, ["MistralForCausalLM", "only LlamaForCausalLM"]),
+        ({"architectures": ["GemmaForCausalLM"]}, ["GemmaForCausalLM", "only LlamaForCausalLM, MistralForCausalLM"]),
+        (
+            {"architectures": ["MistralForCausalLM"]},
+            ["model_type is 'llama'", "only 'mistral' with MistralForCausalLM"],
+        ),
+        ({"architectures": ["LlamaForCausalLM", "MistralForCausalLM"]}, ["architectures"]),
         ({"architectures": None, "model_type": "gpt2"}, ["gpt2"]),
         ({"model_type": "gpt2"}, ["model_type is 'gpt2'"]),
         ({"model_type": "mistral"}, ["model_type is 'mistral'"]),
-        ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0}}, ["rope_parameters", "llama3"]),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, ["rope_scaling", "linear"]),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, ["rope_scaling", "yarn"]),
+        ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, ["rope_scaling", "dynamic", "'llama3', 'yarn'"]),
+        ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4}}, ["rope_parameters", "longrope"]),
+        ({"rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 2]}}, ["mrope"]),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0, "mscale": 0.7}}, ["field mscale is 0.7", "'linear'"]),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, ["field full_attention"]),
+        ({"layer_types": ["full_attention"] * 3}, ["layer_types", "'llama'"]),
+        ({"logit_scale": 0.5}, ["logit_scale is 0.5", "only 1 can be run"]),
+        ({"brand_new_idea": 3}, ["brand_new_idea=3", "not known", "take it out"]),
         ({"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}}, ["0.5"]),
-        ({"sliding_window": 32}, ["sliding_window", "32"]),
         ({"hidden_act": "gelu"}, ["hidden_act", "gelu"]),
-        ({"attention_bias": True}, ["attention_bias"]),
         ({"mlp_bias": True}, ["mlp_bias"]),
         ({"quantization_config": {"quant_method": "gptq"}}, ["quantization_config", "gptq"]),
     ],
@@ -75,6 +83,8 @@ def test_unsupported_configurations(folder, changes, fragments):
         {"bos_token_id": []},
         {"eos_token_id": [0, VOCAB_SIZE - 1]},
         {"pretraining_tp": 2},  # a way to compute, not what
+        {"brand_new_idea": False},
+        {"logit_scale": 1.0},
     ],
     ids=str,
 )
@@ -114,6 +124,17 @@ def test_harmless_configurations_change_nothing(folder, changes):
         ({"rms_norm_eps": -1.0}, ["rms_norm_eps", "-1.0"]),
         ({"rms_norm_eps": "tiny"}, ["tiny"]),
         ({"rope_parameters": "default"}, []),
+        ({"rope_scaling": {"type": "linear"}}, ["factor must be a finite number of at least 1, found None"]),
+        ({"rope_scaling": {"type": "linear", "factor": 0.5}}, ["factor", "0.5"]),
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, ["high_freq_factor", "found None"]),
+        (
+            {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4, "high_freq_factor": 4}},
+            ["high_freq_factor=4 must be more than low_freq_factor=4"],
+        ),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": "wide"}}, ["factor", "'wide'"]),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "beta_fast": 1, "beta_slow": 2}}, ["beta_fast=1"]),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "truncate": "no"}}, ["truncate", "'no'"]),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 1e9, "original_max_position_embeddings": 4096}}, ["4194304"]),
         ({"sliding_window": "wide"}, []),
     ],
     ids=str,
@@ -269,6 +290,11 @@ def test_headers_that_contradict_themselves(folder, entry):
 def test_tensors_that_do_not_fit(folder, change, fragments, backend):
     edit_tensors(folder / "model.safetensors", change)
     fails(CorruptModelError, folder, *fragments, load=lambda path: load_weights(path, backend=backend))
+
+
+def test_biases_that_the_configuration_promises(folder):
+    edit_json(folder / "config.json", attention_bias=True)
+    fails(CorruptModelError, folder, "model.layers.0.self_attn.q_proj.bias [48] is missing")
 
 
 def test_quantised_tensors(folder):

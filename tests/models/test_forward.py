@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -129,8 +131,20 @@ def test_random_models_repeat_and_differ():
     assert row_error(same, other) > 0.1
 
 
-def test_random_models_are_llamas():
-    from dataclasses import replace
-
-    with pytest.raises(UnsupportedModelError, match="DeepseekV2ForCausalLM"):
-        random_model(replace(SPEC, architecture="DeepseekV2ForCausalLM"))
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architecture": "GPT2LMHeadModel"}, "GPT2LMHeadModel"),
+        (
+            {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "num_moe_layers": 1},
+            "experts in place of an MLP",
+        ),
+        ({"learned_positions": 64}, "learned positions"),
+        ({"gated_mlp": False}, "MLP without a gate"),
+        ({"layer_kv_shapes": ((2, 8), (2, 8), (1, 8))}, "K/V shapes of their own"),
+        ({"layers_without_kv": ("mamba",), "layer_windows": ()}, "layers without attention"),
+    ],
+)
+def test_shapes_that_cannot_be_built(changes, message):
+    with pytest.raises(UnsupportedModelError, match=message):
+        random_model(replace(SPEC, **changes))
