@@ -1,0 +1,726 @@
+# ---
+# jupyter:
+#   course:
+#     translated: false
+# ---
+
+# %% [markdown] lang="en" tags=["goals"]
+# # 02 · How large is the cache?
+#
+# **Count bytes first. Every other capacity number is a division.**
+#
+# 60 to 90 minutes · no GPU · after lesson 01
+#
+# After this lesson you can
+#
+# - size the KV cache of any model from its `config.json`, to the byte, and check it against a running engine;
+# - say how many requests fit on a GPU, and which assumptions that number hides;
+# - spot the slips in published numbers: mixed units, rounding up, heads that do not exist.
+
+# %%
+import dataclasses
+import io
+import json
+import tempfile
+import textwrap
+import time
+from contextlib import redirect_stdout
+from fractions import Fraction
+from pathlib import Path
+
+import torch
+
+from mini_engine import LLM, ModelSpec, SamplingParams, get_gpu, get_model, list_models
+from mini_engine.backends import TorchBackend
+from mini_engine.course import check, panel, picture, predict, svg
+from mini_engine.course.panels import p02_capacity
+from mini_engine.course.panels import p02_kv_size as pictures
+from mini_engine.models import load_model, random_model
+from mini_engine.units import GB, GIB, KIB, MIB
+
+# %% [markdown] lang="en"
+# ## The pain
+#
+# You give the engine one MiB for its cache. Five hundred tokens run. Six hundred do not.
+
+# %%
+llm = LLM("tiny-gqa", backend="torch", kv_cache_bytes=1 * MIB)
+for n in (500, 600):
+    try:
+        answer = llm.generate([[5] * n], SamplingParams(max_tokens=8, ignore_eos=True), progress=False)[0]
+        print(f"a prompt of {n} tokens: {len(answer.outputs[0].token_ids)} new tokens")
+    except ValueError as error:
+        print(f"a prompt of {n} tokens: {textwrap.fill(str(error), 90, subsequent_indent='    ')}")
+
+# %% [markdown] lang="en"
+# Nothing is broken. A MiB of cache simply ends somewhere. The question is where, and you want the answer before you rent the
+# machine.
+#
+# ## Count a real cache
+#
+# No formula yet. Open the running engine and look at what it has reserved. Its cache is two tensors, one for keys and one
+# for values. Both are cut into **blocks** of 16 tokens. Block 0 is a dummy that no request gets (lesson 07, to come).
+
+# %% tags=["claim-count-bytes"]
+backend = llm.engine.backend
+print("                [layers, blocks, tokens, K/V heads, head size]")
+for name, pool in (("keys", backend.k_pool), ("values", backend.v_pool)):
+    print(f"{name:<14}  {list(pool.shape)!s:<24} {pool.dtype}   {pool.nbytes:,} B")
+layers, blocks, tokens, heads, size = backend.k_pool.shape
+usable = backend.k_pool[:, 1:].nbytes + backend.v_pool[:, 1:].nbytes  # without the dummy
+per_token = usable // ((blocks - 1) * tokens)
+print(f"usable: {usable:,} B for {blocks - 1} blocks of {tokens} tokens: {per_token:,} B a token")
+print(f"{MIB:,} B // {per_token:,} B = {MIB // per_token} tokens, so 500 fit and 600 do not")
+
+# %% [markdown] lang="en"
+# ## Which numbers decide?
+#
+# A model has many sizes. Which of them does the cache know about? Ask the engine. Build a small model with random
+# weights, double one number at a time, and count the bytes again.
+
+
+# %% tags=["claim-terms"]
+def count_bytes(spec, tokens=64, sequences=1, dtype=torch.float16):
+    """Bytes that the engine's tensors take for so many sequences of so many tokens, whole blocks of 16."""
+    backend = TorchBackend(random_model(spec, dtype=dtype))
+    backend.init_kv(num_blocks=sequences * tokens // 16, block_size=16)
+    return backend.k_pool[:, 1:].nbytes + backend.v_pool[:, 1:].nbytes
+
+
+small = ModelSpec(num_hidden_layers=2, hidden_size=64, num_attention_heads=8, num_key_value_heads=2, head_dim=16,
+                  intermediate_size=96, vocab_size=128, max_position_embeddings=256)  # fmt: skip
+rows = [
+    ("L", "layers", {"num_hidden_layers": 4}, {}, "the model"),
+    ("K", "K/V heads", {"num_key_value_heads": 4}, {}, "the model (GQA, MQA); shared out over GPUs"),
+    ("D", "head size", {"head_dim": 32}, {}, "the model"),
+    ("b", "bytes per number", {}, {"dtype": torch.float32}, "you, at the start: kv_cache_dtype"),
+    ("S", "tokens per sequence", {}, {"tokens": 128}, "users; shared prefixes count once"),
+    ("B", "sequences", {}, {"sequences": 2}, "the scheduler, at every step"),
+    ("", "query heads", {"num_attention_heads": 16}, {}, ""),
+    ("", "hidden size", {"hidden_size": 128}, {}, ""),
+    ("", "width of the MLP", {"intermediate_size": 192}, {}, ""),
+    ("", "vocabulary", {"vocab_size": 256}, {}, ""),
+]
+base = count_bytes(small)
+print(f"twice the ...             bytes change by   who can move it        (before: {base:,} B)")
+for letter, name, model, run, who in rows:
+    factor = Fraction(count_bytes(dataclasses.replace(small, **model), **run), base)
+    print(f"{letter:>2}  {name:<22} {f'x {factor}' if factor != 1 else '-':>14}    {who}")
+
+# %% [markdown] lang="en"
+# Six numbers count, each to the first power. The others do not show at all. That is the formula, read off a machine:
+#
+# $$\text{bytes} = 2 \cdot L \cdot K \cdot D \cdot S \cdot B \cdot b$$
+#
+# The 2 in front is K and V. In bf16, b is 2 as well. So there are two 2s, and five other factors: L, K, D, S and B.
+# People lose one of the 2s, or take the query heads for K.
+#
+# Three factors are frozen when the model is trained. One you choose when the engine starts. Two move all the time.
+
+# %% tags=["diagram"]
+svg(*pictures.formula_card())
+
+# %% [markdown] lang="en"
+# ## Exercise 2.1 - from a config.json to bytes
+#
+# Difficulty 2/5 · importance 5/5 · 10 minutes · about 3 lines
+#
+# Write `kv_bytes(config, tokens, batch=1, bytes_per_number=2)`. `config` is the `config.json` of a Llama-like model, as a dict.
+#
+# - `num_hidden_layers`, `num_attention_heads` and `hidden_size` are always there.
+# - `num_key_value_heads` may be missing. Then every query head has its own K/V head.
+# - `head_dim` may be missing. Then it is `hidden_size // num_attention_heads`. Where it is given, take it: the division would be
+#   wrong for many models.
+# - Missing can also mean that the file says `null`. In Python that is `None`.
+# - Return an exact `int`.
+#
+# Small case: 1 layer, 4 query heads, hidden size 8, nothing else given. One token takes 2 · 1 · 4 · 2 numbers, 32 bytes.
+
+
+# %% exercise="kv_bytes"
+def kv_bytes(config, tokens, batch=1, bytes_per_number=2):
+    """Bytes of K and V of `batch` sequences of `tokens` tokens each."""
+    ### BEGIN SOLUTION
+    heads = config.get("num_key_value_heads") or config["num_attention_heads"]
+    size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    return 2 * config["num_hidden_layers"] * heads * size * tokens * batch * bytes_per_number
+    ### END SOLUTION
+
+
+# %% test="kv_bytes" points=2
+kv_bytes = check("02.kv_bytes", kv_bytes)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# `config.get("head_dim")` gives `None` both for a missing key and for `null`.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# First settle the number of K/V heads. Then settle the head size. Then multiply seven numbers.
+#
+# </details>
+# <details><summary>Hint 3: "real models, to the byte" fails</summary>
+#
+# Use `//` for the head size. `/` makes everything after it a float.
+#
+# </details>
+#
+# Does the engine agree? Reserve exactly what your function says for 320 tokens of tiny-gqa, in float32. One token more must be
+# refused. Then compare your function with the package's table of models.
+
+# %% tags=["claim-engine-agrees"]
+from mini_engine.geometry import kv_bytes_per_token, kv_total_bytes
+
+tiny = load_model("tiny-gqa")
+config = json.loads((tiny.path / "config.json").read_text())
+reserved = kv_bytes(config, 320, 1, 4)
+exact = LLM(tiny, backend="torch", kv_cache_bytes=reserved)
+print(f"reserved {reserved:,} B")
+for n in (320, 321):
+    try:
+        exact.generate([[5] * n], SamplingParams(max_tokens=1), progress=False)
+        print(f"{n} tokens: run")
+    except ValueError as error:
+        print(f"{n} tokens: {str(error).split(':')[0]}")
+
+fields = ("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "hidden_size", "head_dim")
+specs = [get_model(name) for name in list_models()]
+plain = [s for s in specs if not s.is_mla and not s.layers_without_kv and not s.layer_kv_shapes]
+agree = sum(kv_bytes({f: getattr(s, f) for f in fields}, 1) == kv_bytes_per_token(s) for s in plain)
+wrong = [s.name for s in plain if s.head_dim != s.hidden_size // s.num_attention_heads]
+print(f"your function agrees with the package on {agree} of {len(plain)} models")
+print(f"head size from the division would be wrong for {len(wrong)}: {', '.join(wrong[:4])}, ...")
+
+# %% [markdown] lang="en"
+# ## Real models
+#
+# Now something that hurts. Llama-3-70B has 80 layers. Each has 64 query heads and 8 K/V heads, of size 128. Guess, for bf16.
+# Put your numbers in place of `None`.
+
+# %%
+predict("02.per_token", value=None)
+predict("02.batch_gb", value=None)
+predict("02.experts", value=None)
+
+# %% tags=["claim-llama-70b", "claim-opt-13b"]
+llama = get_model("llama-3-70b")
+mha = dataclasses.replace(llama, num_key_value_heads=64, name="the same with 64 K/V heads")
+print("bf16                            L    K    D   B per token      MiB    one sequence of 2,048 tokens")
+for s in (llama, mha, get_model("opt-13b"), get_model("llama-13b"), get_model("llama-3-8b")):
+    one, sequence = kv_bytes_per_token(s), kv_total_bytes(s, 2048, 1)
+    shape = f"{s.num_hidden_layers:4} {s.num_key_value_heads:4} {s.head_dim:4}"
+    print(f"{s.name:<28} {shape} {one:13,} {one / MIB:8}    {sequence / GB:.3f} GB = {sequence / GIB:.4f} GiB")
+print()
+print("16 sequences of 8,192 tokens")
+for s in (llama, mha):
+    total = kv_total_bytes(s, 8192, 16)
+    print(
+        f"{s.name:<28} {total:,} B = {total / GB:.1f} GB = {total / GIB:g} GiB; a token: {kv_bytes_per_token(s) / KIB:g} KiB"
+    )
+
+# %% [markdown] lang="en"
+# The second row is the model that was not built. With as many K/V heads as query heads, each token would take 8 times as
+# much. Sharing heads (**GQA**) is why long contexts can be served at all. Lesson 04 (to come) looks inside.
+#
+# OPT-13B is the model of the vLLM paper, which says 800 KB a token and up to 1.6 GB a request. The vLLM blog says 1.7 GB, for
+# LLaMA-13B. Same shape, same bytes, two roundings: 1.5625 GiB is 1.678 GB.
+#
+# ### GB is not GiB
+#
+# A **GB** is 10 to the power of 9 bytes. A **GiB** is 2 to the power of 30, seven percent more. Data sheets count in GB. Powers of two come
+# out round in GiB. Most wrong capacity numbers come from putting one where the other belongs.
+
+# %% tags=["claim-gb-gib"]
+h100 = get_gpu("h100-sxm")
+total = kv_total_bytes(llama, 4096, 32)
+print(f"32 x 4,096 tokens: {kv_bytes_per_token(llama):,} x {32 * 4096:,} = {total:,} B")
+print(f"  = {total / GIB:g} GiB = {total / GB:.2f} GB, and not '40 GB'")
+for name, card in (("a card of 80 GB", h100.memory_bytes), ("what its driver reports", h100.reported_memory_bytes)):
+    print(
+        f"{name:<24} {card:>14,} B = {card / GB:.2f} GB = {card / GIB:.2f} GiB; the cache is {total / card:.1%} of it"
+    )
+print(f"the weights, at 2 bytes each: {2 * 70_553_706_496 / GB:.1f} GB. They do not fit on that card at all.")
+print()
+slip = 6_710_886_400
+print(f"a published table prints {slip / GB:.1f} GiB for {slip:,} B, which is {slip / GIB:g} GiB = {slip / GB:.2f} GB")
+
+# %% [markdown] lang="en"
+# ## Exercise 2.2 - disprove a claim
+#
+# Difficulty 1/5 · importance 4/5 · 5 minutes · about 1 line
+#
+# You find this in a text: *"With 64 K/V heads, 16 sequences of 8K need 320 GiB. That far exceeds what the weights leave on a
+# node of 8 x 80 GB."* Is that so? Weights come in bytes, cards in GB, the cache in GiB.
+#
+# Write `bytes_left(num_gpus, card_gb, weight_bytes, cache_gib)`.
+#
+# - The cards share one copy of the weights.
+# - Return the bytes that are left on the whole node, as an exact `int`. Negative means that it does not fit.
+#
+# Small case: 1 card of 2 GB, no weights, a cache of 1 GiB. Left are 2,000,000,000 - 1,073,741,824 = 926,258,176 bytes.
+
+
+# %% exercise="bytes_left"
+def bytes_left(num_gpus, card_gb, weight_bytes, cache_gib):
+    """Bytes left on the node; negative when weights and cache do not fit."""
+    ### BEGIN SOLUTION
+    return num_gpus * card_gb * 10**9 - weight_bytes - cache_gib * 2**30
+    ### END SOLUTION
+
+
+# %% test="bytes_left" points=1
+bytes_left = check("02.bytes_left", bytes_left)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# Bring all three to bytes first. Then it is one subtraction.
+#
+# </details>
+# <details><summary>Hint 2: a property about GB or GiB fails</summary>
+#
+# `10**9` for what a data sheet says, `2**30` for GiB. Both are ints, and `1e9` is a float.
+#
+# </details>
+
+# %% tags=["claim-320-gib"]
+weights = 2 * 70_553_706_496  # Llama-3-70B, counted; bf16
+print("node          sequences   cache      left, without a cache    left, with it")
+for cards, sequences in ((8, 16), (4, 16), (8, 32)):
+    cache_gib = kv_total_bytes(mha, 8192, sequences) // GIB
+    before, after = bytes_left(cards, 80, weights, 0), bytes_left(cards, 80, weights, cache_gib)
+    verdict = "fits" if after >= 0 else "does not fit"
+    print(
+        f"{cards} x 80 GB {sequences:12} {cache_gib:6} GiB {before / GB:9.1f} GB = {before / GIB:6.1f} GiB {after / GB:9.1f} GB  {verdict}"
+    )
+
+# %% [markdown] lang="en"
+# The claim is false: it fits on 8 cards. It is true for 4 cards, and for 32 sequences. A size without its node, batch and
+# length says nothing, so always say all of them.
+#
+# ## Lengths times batches
+#
+# Bytes are linear in both. Here is Llama-3-70B as it is, with 8 K/V heads. Below the picture: from how many sequences on does the
+# cache weigh more than the weights?
+
+# %% tags=["claim-grid", "claim-kv-against-weights"]
+from mini_engine.geometry import kv_bytes_per_token_per_gpu
+from mini_engine.roofline import batch_kv_equals_weights
+
+print("weights 140 GB; sequences from which the cache is at least as heavy, on each GPU")
+print("GPUs   weights per GPU   B per token   of 8,192 tokens   of 32,768 tokens")
+for tp in (1, 2, 8, 16):
+    share, each = Fraction(140 * GB, tp), kv_bytes_per_token_per_gpu(llama, tp)
+    batches = [batch_kv_equals_weights(share, each, context) for context in (8192, 32768)]
+    print(f"{tp:4} {float(share / GB):14g} GB {each:13,} {batches[0]:17} {batches[1]:18}")
+longest = kv_total_bytes(llama, 32768, 16)
+print(f"32,768 x 16: {longest / GIB:g} GiB = {longest / GB:.1f} GB")
+picture(pictures.grid, bytes_per_token=kv_bytes_per_token(llama), contexts=[2048, 4096, 8192, 32768], batches=[1, 4, 16], weights=140 * GB)  # fmt: skip
+
+# %% [markdown] lang="en"
+# Splitting over GPUs does not change the answer, as long as both are split. Beyond 8 GPUs the weights go on shrinking and the cache
+# does not. Why, you will see in exercise 2.4.
+#
+# ### A bigger model, a bigger cache?
+#
+# You guessed above how much larger Mixtral-8x7B's cache is than Mistral-7B's. Here they are, with a few others.
+
+# %% tags=["claim-not-parameters"]
+from mini_engine.geometry import params
+
+print("model               parameters   L x K x D            B per token")
+for name in ("mistral-7b-v0.1", "mixtral-8x7b", "llama-2-7b", "qwen3-32b", "qwen3-30b-a3b", "llama-3-70b"):
+    s = get_model(name)
+    shape = f"{s.num_hidden_layers} x {s.num_key_value_heads} x {s.head_dim}"
+    print(f"{s.name:<18} {params(s) / 1e9:8.1f} 10^9   {shape:<14} {kv_bytes_per_token(s):17,}")
+
+# %% [markdown] lang="en"
+# Parameters are not in the formula. Experts sit in the MLP, which keeps nothing between tokens. And the model with the
+# fewest parameters here has almost the largest cache. What counts is L, K and D.
+#
+# ## How many requests fit?
+#
+# Take the plan that many texts start from: 70 billion parameters in bf16, two cards of 80 GB. Every line below is an assumption that
+# somebody made for you.
+
+# %% tags=["claim-budget"]
+from mini_engine.geometry import kv_budget
+
+print(kv_budget.explain(80 * GB, 140 * GB // 2, 2 * GB))
+share = kv_bytes_per_token_per_gpu(llama, 2)
+print(f"a token on each of 2 GPUs: {share:,} B; 8,192 tokens: {share * 8192 / GIB:g} GiB = {share * 8192 / GB:.2f} GB")
+predict("02.eight_k", value=None)
+
+# %% [markdown] lang="en"
+# ## Exercise 2.3 - the units trap
+#
+# Difficulty 2/5 · importance 5/5 · 10 minutes · about 1 line
+#
+# A published page answers this for four lengths: 25, 12, 6 and 1 requests. The next cell comes to the same numbers, so it has the
+# same slip. Find it. Then write `concurrency(budget_gb, kv_bytes_per_token, context)` without it.
+#
+# - `budget_gb` is what one GPU has left, in GB: an `int` or a `Fraction`.
+# - Return how many requests of `context` tokens fit, as an exact `int`. A request fits whole or not at all.
+# - Be exact at the edge. If n requests fill the budget to the last byte, the answer is n.
+#
+# Small case: 1 GB, 1,000,000 bytes a token, 500 tokens. A request takes half a GB, so 2 fit.
+
+
+# %%
+def published(budget_gb, kv_bytes_per_token, context):
+    cache_gib = kv_bytes_per_token * context / 2**30
+    return int(budget_gb / cache_gib)
+
+
+print([published(8, 163_840, context) for context in (2048, 4096, 8192, 32768)])
+
+
+# %% exercise="concurrency"
+def concurrency(budget_gb, kv_bytes_per_token, context):
+    """Requests of `context` tokens that fit into `budget_gb` GB."""
+    ### BEGIN SOLUTION
+    return budget_gb * 10**9 // (kv_bytes_per_token * context)
+    ### END SOLUTION
+
+
+# %% test="concurrency" points=2
+concurrency = check("02.concurrency", concurrency)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# What is the unit of the number above the division? What is the unit of the one below?
+#
+# </details>
+# <details><summary>Hint 2: "exact at the edge" fails</summary>
+#
+# A float has rounded before you can look. `Fraction * int` stays exact, and `//` of a `Fraction` and an int gives an int.
+#
+# </details>
+#
+# The slip divides GB by GiB: 8 GB are only 7.45 GiB. Is your count what a scheduler does? Give the engine a budget, send 30 requests
+# of 64 tokens, and see how many run. Then see how far the answer moves with assumptions that texts leave out.
+
+# %% tags=["claim-units-trap", "claim-assumptions"]
+contexts = (2048, 4096, 8192, 32768)
+print(f"8 GB are {8 * GB / GIB:.2f} GiB. Published:", *[f"{published(8, share, c):3}" for c in contexts])
+print("                            right:", *[f"{concurrency(8, share, c):3}" for c in contexts])
+engine = LLM(tiny, backend="torch", kv_cache_bytes=2_000_000, enable_prefix_caching=False).engine
+for i in range(30):
+    # 63 tokens and one that is generated: the 64th gets its K and V in the second step
+    engine.add_request(f"request {i}", [60 * i + j for j in range(63)], SamplingParams(max_tokens=2, ignore_eos=True))
+engine.step()
+print(
+    f"engine with 2,000,000 B: {engine.stats().num_running} requests run, you say {concurrency(Fraction(2, 1000), 2048, 64)}"
+)
+print()
+cards = {"80 GB": h100.memory_bytes, "as reported": h100.reported_memory_bytes}
+print("card          used  parameters       overhead   2,048  4,096  8,192  32,768")
+for card, used, name, overhead in (
+    ("80 GB", "1", 70 * 10**9, 2),
+    ("80 GB", "1", 70 * 10**9, 5),
+    ("80 GB", "1", "llama-3-70b", 2),
+    ("80 GB", "1", "llama-2-70b", 2),
+    ("as reported", "1", 70 * 10**9, 2),
+    ("as reported", "0.9", "llama-3-70b", 2),
+):
+    count = params(get_model(name)) if isinstance(name, str) else name
+    left = kv_budget(cards[card], count, overhead * GB, used)  # 2 bytes each on 2 GPUs: as many bytes as parameters
+    row = "".join(f"{concurrency(Fraction(left, GB), share, c):7}" for c in contexts)
+    print(f"{card:<13} {used:>4}  {count:14,} {overhead:6} GB {row}")
+
+# %% [markdown] lang="en"
+# At 8,192 tokens the same two cards hold 3 to 10 requests. No line of the table is wrong. A capacity number without its assumptions is.
+#
+# ## More GPUs
+#
+# **Tensor parallelism** cuts every layer into `tp` parts. Each GPU gets some of the heads, their weights, and their K and V. On eight cards each
+# holds an eighth of the weights, so 60.5 GB are left on each. And a token takes 40,960 bytes there. Guess how many requests of 8,192 tokens fit.
+
+# %%
+predict("02.tp8", value=None)
+
+# %% [markdown] lang="en"
+# ## Exercise 2.4 - the share of one GPU
+#
+# Difficulty 3/5 · importance 4/5 · 10 minutes · about 4 lines
+#
+# Write `kv_per_gpu(spec, tp, bytes_per_number=2)`: the bytes that one token takes on one of `tp` GPUs.
+#
+# - `spec` is a `ModelSpec`, with `num_hidden_layers`, `num_key_value_heads` and `head_dim`.
+# - K/V heads are dealt out whole. If they do not divide evenly, the fullest GPU counts.
+# - Each GPU needs at least one head. With more GPUs than K/V heads, heads are copied.
+# - Some models keep a **latent** instead: one vector per token and layer that all heads read, without K and V apart. For them `spec.is_mla` is
+#   true, `spec.latent_dim` is its length, and every GPU keeps all of it. Their `num_key_value_heads` says nothing.
+#
+# Small case: 1 layer, 3 K/V heads of size 1. On 2 GPUs the fuller one has 2 heads, so 2 · 2 · 2 = 8 bytes.
+
+
+# %% exercise="kv_per_gpu"
+def kv_per_gpu(spec, tp, bytes_per_number=2):
+    """Bytes that one token takes on the fullest of `tp` GPUs."""
+    ### BEGIN SOLUTION
+    if spec.is_mla:
+        return spec.num_hidden_layers * spec.latent_dim * bytes_per_number
+    heads = -(-spec.num_key_value_heads // tp)  # rounded up, so at least 1
+    return 2 * spec.num_hidden_layers * heads * spec.head_dim * bytes_per_number
+    ### END SOLUTION
+
+
+# %% test="kv_per_gpu" points=2
+kv_per_gpu = check("02.kv_per_gpu", kv_per_gpu)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# Take the latent first and return. For the others only the number of heads changes.
+#
+# </details>
+# <details><summary>Hint 2: rounding up without floats</summary>
+#
+# `-(-a // b)` rounds up. So does `(a + b - 1) // b`.
+#
+# </details>
+
+# %% tags=["claim-tp", "claim-tp-mla"]
+deepseek = get_model("deepseek-v3")
+print("B per token on one GPU, bf16      tp = 1        2        4        8       16    all 16 together")
+for s in (llama, deepseek):
+    row = "".join(f"{kv_per_gpu(s, tp):9,}" for tp in (1, 2, 4, 8, 16))
+    print(f"{s.name:<30} {row} {16 * kv_per_gpu(s, 16):18,}")
+print(
+    f"8 GPUs keep {8 * kv_per_gpu(deepseek, 8):,} B for each token of {deepseek.name}, and {8 * kv_per_gpu(llama, 8):,} B of {llama.name}"
+)
+print()
+print("tiny-gqa has 2 K/V heads. The engine with one GPU's heads, float32:")
+for tp in (1, 2, 4):
+    one = dataclasses.replace(tiny.spec, num_key_value_heads=max(1, 2 // tp))
+    print(
+        f"tp = {tp}: {count_bytes(one, 16, 1, torch.float32) // 16:,} B a token, you say {kv_per_gpu(tiny.spec, tp, 4):,} B"
+    )
+print()
+for tp, left in ((2, Fraction(8)), (8, Fraction(121, 2))):
+    print(
+        f"{tp} GPUs, {float(left):g} GB left on each: {concurrency(left, kv_per_gpu(llama, tp), 8192)} requests of 8,192 tokens"
+    )
+
+# %% [markdown] lang="en"
+# Four times the cards hold 36 times the requests. Most of that is not the split of the cache. The weights are there once, whatever the number of
+# cards, so nearly all of what you add is room. You may find 194 for this case: mixed units again, then rounded up.
+#
+# A latent is small, but it is on every card in full. That is why such models are often served with **data-parallel attention**: each card keeps whole
+# requests of its own.
+#
+# ## The levers, in a row
+#
+# Start from the model that was not built and pull one lever after the other. Each factor is against the bar before it.
+
+# %% tags=["claim-levers"]
+S, prefix = 8192, 2000
+small_node, large_node = 8 * GB, 121 * GB // 2  # left on each of 2 and of 8 GPUs
+steps = [
+    ("64 K/V heads\n(MHA)", small_node / (kv_per_gpu(mha, 2) * S)),
+    ("8 K/V heads\n(GQA)", small_node / (kv_per_gpu(llama, 2) * S)),
+    ("K/V in fp8", small_node / (kv_per_gpu(llama, 2, 1) * S)),
+    ("8 GPUs\nin place of 2", large_node / (kv_per_gpu(llama, 8, 1) * S)),
+    ("2,000 tokens\nshared", (large_node / kv_per_gpu(llama, 8, 1) - prefix) / (S - prefix)),
+]
+latent = dataclasses.replace(deepseek, num_hidden_layers=80, layer_windows=(), num_moe_layers=77)
+print("each lever alone, from GQA on 2 GPUs in bf16, and a latent in its place; requests of 8,192 tokens")
+for name, s, tp, width in (
+    ("as it is", llama, 2, 2),
+    ("K/V in fp8", llama, 2, 1),
+    ("8 GPUs", llama, 8, 2),
+    ("a latent of 576 numbers in each of 80 layers", latent, 2, 2),
+    ("the same latent on 8 GPUs", latent, 8, 2),
+):
+    budget = Fraction(small_node if tp == 2 else large_node, GB)
+    print(
+        f"{name:<46} {kv_per_gpu(s, tp, width):9,} B a token and GPU {concurrency(budget, kv_per_gpu(s, tp, width), S):5}"
+    )
+picture(pictures.levers, steps=steps, context=S)
+
+# %% [markdown] lang="en"
+# - **fp8** doubles the room for a flag and some accuracy, which you have to measure on your task (lesson 05, to come).
+# - **More GPUs** help most, and cost most.
+# - **Architecture** is the strongest lever, and it is pulled years before you come. On 2 GPUs the latent beats GQA. On 8 it loses: GQA is split and
+#   the latent is not. The order of levers depends on the machine.
+# - **A prefix cache** is called free. It is the only lever that gives nothing when no two prompts begin alike, and it has a price in both cases.
+#
+# Its price: every full block of every prompt is hashed, on the CPU, hit or miss. On your machine:
+
+# %% tags=["nbval-ignore-output", "claim-hashing-costs"]
+from mini_engine.cache.hashing import BlockHasher
+
+hasher, prompt = BlockHasher(model="llama-3-70b"), [(7919 * i) % 128_256 for i in range(8192)]
+times = []
+for _ in range(5):
+    start, parent = time.perf_counter(), None
+    for i in range(0, len(prompt), 16):
+        parent = hasher.hash_block(parent, prompt[i : i + 16])
+    times.append(time.perf_counter() - start)
+print(
+    f"{len(prompt) // 16} blocks of 16 tokens: {min(times) * 1e3:.2f} ms a prompt, {min(times) / 512 * 1e6:.2f} us a block"
+)
+print(f"at 100 such prompts a second: {100 * min(times):.1%} of one CPU core")
+pool = small_node // (16 * kv_per_gpu(llama, 2))
+print(
+    f"and room: a kept prefix of 2,000 tokens holds {2000 // 16} of the {pool:,} blocks of the 2-GPU node while it is kept"
+)
+
+# %% [markdown] lang="en"
+# That is little against a prefill, and not nothing. The larger price is the last line. Kept blocks compete with running requests, so someone has to decide
+# which to drop. Lesson 09 (to come) builds that.
+#
+# ## What vLLM prints
+#
+# When vLLM starts, it logs a line like `Maximum concurrency for 8,192 tokens per request: 4.61x`. People ask what it means
+# ([vllm #8031](https://github.com/vllm-project/vllm/issues/8031)). Now you can compute it: tokens in the pool, divided by the longest request allowed.
+
+# %% tags=["claim-vllm-line"]
+from mini_engine.geometry import concurrency_ratio
+
+for where, blocks, longest in (("vllm pull request 12569", 1381, 2048), ("vllm issue 10517", 1952, 20_000)):
+    ratio = concurrency_ratio(blocks, 16, longest)
+    print(f"{where}: {blocks:,} blocks of 16 = {16 * blocks:,} tokens; / {longest:,} = {float(ratio):.2f}x")
+ratio = Fraction(461, 100)
+print(
+    f"4.61x for 8,192 tokens: {int(ratio * 8192):,} tokens in all, so {int(ratio)} requests of 8,192, or {int(ratio * 8192 / 800)} of 800"
+)
+print()
+print(concurrency_ratio.explain(1952, 16, 20_000))
+
+# %% [markdown] lang="en"
+# It is not a limit on requests. It is the pool, measured in requests of the greatest length. Shorter ones fit in greater number.
+#
+# ## The capacity panel
+#
+# Everything so far, in one place, with the arithmetic. Find a case where the batch does not fit. Then find one where the K/V takes longer to read than the weights.
+#
+# The field *model* takes a name from the table, or the path of any `config.json` on your disk. *params* is for models whose weights cannot be counted from the
+# file: write `80e9`. Lesson 03 (to come) explains the lower bar.
+
+# %% tags=["claim-panel"]
+panel(p02_capacity.capacity, height=2.9, **p02_capacity.controls("llama-3-70b"))
+
+# %% [markdown] lang="en"
+# ### Your own model
+#
+# Here is a model that is in no table. Its file is all you need. The panel's function and the command `mini-engine size` must say the same, as both ask the same
+# calculators. Write the path of your own file in the panel, or give it to the command in a terminal.
+#
+# Add `--why`, and the command also answers twelve questions that people ask most, with the numbers of the model at hand.
+# Below they are for Llama-3-70B on 2 GPUs. Some of the answers will mean more after lessons 03 and 09.
+
+# %% tags=["claim-any-config"]
+from mini_engine.cli import main
+
+mine = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 36, "hidden_size": 2560,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 9728, "vocab_size": 151936,
+    "max_position_embeddings": 40960, "tie_word_embeddings": True,
+}  # fmt: skip
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "my-model" / "config.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(mine))
+    shown = picture(p02_capacity.capacity, height=2.9, model=str(path), gpu="h100-sxm", tp=1, context=8192, batch=32)
+    with redirect_stdout(io.StringIO()) as printed:
+        main(["size", "--model", str(path), "--gpu", "h100-sxm", "--context", "8192", "--batch", "32", "--json"])
+command = json.loads(printed.getvalue())
+print(f"you:     {kv_bytes(mine, 1):,} B a token")
+print(
+    f"command: {command['kv_bytes_per_token']:,} B a token, room for {command['max_concurrency']} sequences of 8,192 tokens"
+)
+print(
+    f"panel:   the same numbers: {all(f'{command[k]:,}' in shown.text for k in ('kv_bytes_per_token', 'max_concurrency', 'kv_budget_bytes'))}"
+)
+shown
+
+# %% tags=["claim-twelve-questions"]
+with redirect_stdout(io.StringIO()) as printed:
+    main(["size", "--model", "llama-3-70b", "--tp", "2", "--context", "8192", "--batch", "5", "--why"])
+answers = printed.getvalue()
+print(answers[answers.index("1. Why is") :])
+
+# %% [markdown] lang="en" tags=["self-check"]
+# ## Check yourself
+#
+# From 2,048 to 32,768 tokens your table went from 23 requests to 1. By which factor does the room really shrink?
+
+# %% tags=["self-check", "claim-sixteen"]
+predict("02.sixteen", value=None)
+exact = [Fraction(8 * GB, share * context) for context in (2048, 32768)]
+print(f"before rounding down: {float(exact[0]):.2f} against {float(exact[1]):.2f} requests")
+
+# %% [markdown] lang="en" tags=["in-production"]
+# ## In production
+#
+# Read in the 2026 sources of vLLM (main branch) and SGLang.
+#
+# | here | vLLM | SGLang |
+# |---|---|---|
+# | bytes of a token or block | `page_size_bytes` of a `FullAttentionSpec`, or `MLAAttentionSpec` for a latent | `get_cell_size_per_token` |
+# | share of the card to use | `gpu_memory_utilization` | `mem_fraction_static` |
+# | overhead | measured at start by a trial run, activations included | what that fraction leaves |
+# | number format of K/V | `kv_cache_dtype` | `kv_cache_dtype` |
+# | tokens or blocks in the pool | `num_gpu_blocks` | `max_total_num_tokens` |
+# | requests that fit | the "Maximum concurrency" line | `max_running_requests` is a setting, not a size |
+#
+# Where the formula loses: the trial run's activation peak comes out of the same memory. It moves with settings that seem to have nothing to do with the cache. A user found that 29,000 tokens
+# failed where 20,000 and 35,000 started ([vllm #10517](https://github.com/vllm-project/vllm/issues/10517)).
+
+# %% [markdown] lang="en" tags=["limits"]
+# > **What this does not show**
+# >
+# > - Layers with a sliding window keep only their window, and some layers keep no K/V at all. The formula counts each attention layer in full. The panel and the command show both.
+# > - Quantised caches keep scales too. Half a cache in fp8 is half only without them (lesson 05, to come).
+# > - A pool of blocks wastes part of each last block. Reserved but unused room is another story (lesson 06, to come).
+# > - Requests grow. Five requests of 8,192 tokens fit, and far more fit at first. What happens when they have grown is for the scheduler (lesson 14, to come).
+# > - The step times in the panel are floors from data sheets. No machine reaches them.
+
+# %% [markdown] lang="en" tags=["question"]
+# ## Questions that people ask
+#
+# <details><summary>Is the prompt cheaper to keep than the answer?</summary>
+#
+# No. A token is a token. The formula does not know who wrote it.
+#
+# </details>
+# <details><summary>Do quantised weights shrink the cache?</summary>
+#
+# No. They leave more room for it. The cache has a number format of its own.
+#
+# </details>
+# <details><summary>Why do two calculators give different numbers for one model?</summary>
+#
+# Look for three things: the head size from a division, query heads in place of K/V heads, and GB for GiB. Then look for windows and latents.
+#
+# </details>
+# <details><summary>Can I trust a number that nobody counted?</summary>
+#
+# Count it. Start the engine, and read the size of its tensors, as you did at the top.
+#
+# </details>
+
+# %% [markdown] lang="en" tags=["zh"]
+# ## In three lines
+#
+# - Bytes are 2 · L · K · D · S · B · b. You counted them in a running engine.
+# - Requests are a budget divided by bytes: in one unit, rounded down, with every assumption said.
+# - Parameters, hidden size and query heads are not in it. Windows, latents and copies on more GPUs are what bends it.
+#
+# | term | Chinese | what people say | what it is |
+# |---|---|---|---|
+# | K/V heads | KV 头 | "heads" | heads that keep K and V; query heads may be many more |
+# | GQA | 分组查询注意力 | "fewer heads" | several query heads read one K/V head |
+# | GB, GiB | 十进制、二进制单位 | "gigs" | 10 to the power of 9, 2 to the power of 30 bytes |
+# | KV budget | KV 预算 | "free memory" | memory used, less weights, less overhead |
+# | tensor parallelism | 张量并行 | "TP" | every layer cut into parts, one for each GPU |
+#
+# **Open exercises.** *Easy:* size the model you use most, from its file, by hand. *Medium:* at which context does Llama-3-70B on 8 GPUs hold exactly one request? *Research:* which of the six factors would
+# you shrink in a model that you may train again, and what would you lose?
+#
+# **Back:** [01 · A KV cache in NumPy](lessons/01_numpy_kv_cache.ipynb)
