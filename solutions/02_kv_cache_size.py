@@ -53,21 +53,22 @@ for n in (500, 600):
         print(f"a prompt of {n} tokens: {textwrap.fill(str(error), 90, subsequent_indent='    ')}")
 
 # %% [markdown] lang="en"
-# Nothing is broken. A MiB of cache simply ends somewhere. The question is where, and you want the answer before you rent the
-# machine.
+# Nothing is broken. A MiB of cache simply ends somewhere. The question is where, and you want the answer before you
+# rent the machine.
 #
 # ## Count a real cache
 #
-# No formula yet. Open the running engine and look at what it has reserved. Its cache is two tensors, one for keys and one
-# for values. Both are cut into **blocks** of 16 tokens. Block 0 is a dummy that no request gets (lesson 07, to come).
+# No formula yet. Open the running engine and look at what it has reserved. Its cache is two tensors, one for keys and
+# one for values. Both are cut into **blocks** of 16 tokens. Block 0 is a dummy that no request gets (lesson 07, to
+# come).
 
 # %% tags=["claim-count-bytes"]
 backend = llm.engine.backend
 print("                [layers, blocks, tokens, K/V heads, head size]")
-for name, pool in (("keys", backend.k_pool), ("values", backend.v_pool)):
+for name, pool in backend.pools.items():
     print(f"{name:<14}  {list(pool.shape)!s:<24} {pool.dtype}   {pool.nbytes:,} B")
-layers, blocks, tokens, heads, size = backend.k_pool.shape
-usable = backend.k_pool[:, 1:].nbytes + backend.v_pool[:, 1:].nbytes  # without the dummy
+layers, blocks, tokens, heads, size = backend.pools["k"].shape
+usable = sum(pool[:, 1:].nbytes for pool in backend.pools.values())  # without the dummy
 per_token = usable // ((blocks - 1) * tokens)
 print(f"usable: {usable:,} B for {blocks - 1} blocks of {tokens} tokens: {per_token:,} B a token")
 print(f"{MIB:,} B // {per_token:,} B = {MIB // per_token} tokens, so 500 fit and 600 do not")
@@ -84,7 +85,7 @@ def count_bytes(spec, tokens=64, sequences=1, dtype=torch.float16):
     """Bytes that the engine's tensors take for so many sequences of so many tokens, whole blocks of 16."""
     backend = TorchBackend(random_model(spec, dtype=dtype))
     backend.init_kv(num_blocks=sequences * tokens // 16, block_size=16)
-    return backend.k_pool[:, 1:].nbytes + backend.v_pool[:, 1:].nbytes
+    return sum(pool[:, 1:].nbytes for pool in backend.pools.values())
 
 
 small = ModelSpec(num_hidden_layers=2, hidden_size=64, num_attention_heads=8, num_key_value_heads=2, head_dim=16,
@@ -125,16 +126,18 @@ svg(*pictures.formula_card())
 #
 # Difficulty 2/5 · importance 5/5 · 10 minutes · about 3 lines
 #
-# Write `kv_bytes(config, tokens, batch=1, bytes_per_number=2)`. `config` is the `config.json` of a Llama-like model, as a dict.
+# Write `kv_bytes(config, tokens, batch=1, bytes_per_number=2)`. `config` is the `config.json` of a Llama-like model, as
+# a dict.
 #
 # - `num_hidden_layers`, `num_attention_heads` and `hidden_size` are always there.
 # - `num_key_value_heads` may be missing. Then every query head has its own K/V head.
-# - `head_dim` may be missing. Then it is `hidden_size // num_attention_heads`. Where it is given, take it: the division would be
-#   wrong for many models.
+# - `head_dim` may be missing. Then it is `hidden_size // num_attention_heads`. Where it is given, take it: the division
+#   would be wrong for many models.
 # - Missing can also mean that the file says `null`. In Python that is `None`.
 # - Return an exact `int`.
 #
-# Small case: 1 layer, 4 query heads, hidden size 8, nothing else given. One token takes 2 · 1 · 4 · 2 numbers, 32 bytes.
+# Small case: 1 layer, 4 query heads, hidden size 8, nothing else given. One token takes 2 · 1 · 4 · 2 numbers, 32
+# bytes.
 
 
 # %% exercise="kv_bytes"
@@ -167,8 +170,8 @@ kv_bytes = check("02.kv_bytes", kv_bytes)
 #
 # </details>
 #
-# Does the engine agree? Reserve exactly what your function says for 320 tokens of tiny-gqa, in float32. One token more must be
-# refused. Then compare your function with the package's table of models.
+# Does the engine agree? Reserve exactly what your function says for 320 tokens of tiny-gqa, in float32. One token more
+# must be refused. Then compare your function with the package's table of models.
 
 # %% tags=["claim-engine-agrees"]
 from mini_engine.geometry import kv_bytes_per_token, kv_total_bytes
@@ -196,8 +199,8 @@ print(f"head size from the division would be wrong for {len(wrong)}: {', '.join(
 # %% [markdown] lang="en"
 # ## Real models
 #
-# Now something that hurts. Llama-3-70B has 80 layers. Each has 64 query heads and 8 K/V heads, of size 128. Guess, for bf16.
-# Put your numbers in place of `None`.
+# Now something that hurts. Llama-3-70B has 80 layers. Each has 64 query heads and 8 K/V heads, of size 128. Guess, for
+# bf16. Put your numbers in place of `None`.
 
 # %%
 predict("02.per_token", value=None)
@@ -212,6 +215,7 @@ for s in (llama, mha, get_model("opt-13b"), get_model("llama-13b"), get_model("l
     one, sequence = kv_bytes_per_token(s), kv_total_bytes(s, 2048, 1)
     shape = f"{s.num_hidden_layers:4} {s.num_key_value_heads:4} {s.head_dim:4}"
     print(f"{s.name:<28} {shape} {one:13,} {one / MIB:8}    {sequence / GB:.3f} GB = {sequence / GIB:.4f} GiB")
+print("one sequence, printed elsewhere: opt-13b 1.6 GB (the vLLM paper), llama-13b 1.7 GB (the vLLM blog)")
 print()
 print("16 sequences of 8,192 tokens")
 for s in (llama, mha):
@@ -221,16 +225,16 @@ for s in (llama, mha):
     )
 
 # %% [markdown] lang="en"
-# The second row is the model that was not built. With as many K/V heads as query heads, each token would take 8 times as
-# much. Sharing heads (**GQA**) is why long contexts can be served at all. Lesson 04 (to come) looks inside.
+# The second row is the model that was not built. With as many K/V heads as query heads, each token would take 8 times
+# as much. Sharing heads (**GQA**) is why long contexts can be served at all. Lesson 04 (to come) looks inside.
 #
-# OPT-13B is the model of the vLLM paper, which says 800 KB a token and up to 1.6 GB a request. The vLLM blog says 1.7 GB, for
-# LLaMA-13B. Same shape, same bytes, two roundings: 1.5625 GiB is 1.678 GB.
+# OPT-13B is the model of the vLLM paper, which says 800 KB a token and up to 1.6 GB a request. The vLLM blog says 1.7
+# GB, for LLaMA-13B. Same shape, same bytes, two roundings: 1.5625 GiB is 1.678 GB.
 #
 # ### GB is not GiB
 #
-# A **GB** is 10 to the power of 9 bytes. A **GiB** is 2 to the power of 30, seven percent more. Data sheets count in GB. Powers of two come
-# out round in GiB. Most wrong capacity numbers come from putting one where the other belongs.
+# A **GB** is 10 to the power of 9 bytes. A **GiB** is 2 to the power of 30, seven percent more. Data sheets count in
+# GB. Powers of two come out round in GiB. Most wrong capacity numbers come from putting one where the other belongs.
 
 # %% tags=["claim-gb-gib"]
 h100 = get_gpu("h100-sxm")
@@ -251,15 +255,15 @@ print(f"a published table prints {slip / GB:.1f} GiB for {slip:,} B, which is {s
 #
 # Difficulty 1/5 · importance 4/5 · 5 minutes · about 1 line
 #
-# You find this in a text: *"With 64 K/V heads, 16 sequences of 8K need 320 GiB. That far exceeds what the weights leave on a
-# node of 8 x 80 GB."* Is that so? Weights come in bytes, cards in GB, the cache in GiB.
+# You find this in a text: *"With 64 K/V heads, 16 sequences of 8K need 320 GiB. That far exceeds what the weights leave
+# on a node of 8 x 80 GB."* Is that so? Weights come in bytes, cards in GB, the cache in GiB.
 #
 # Write `bytes_left(num_gpus, card_gb, weight_bytes, cache_gib)`.
 #
 # - The cards share one copy of the weights.
 # - Return the bytes that are left on the whole node, as an exact `int`. Negative means that it does not fit.
 #
-# Small case: 1 card of 2 GB, no weights, a cache of 1 GiB. Left are 2,000,000,000 - 1,073,741,824 = 926,258,176 bytes.
+# Small case: 1 card of 2 GB, no weights, a cache of 1 GiB. Then 2,000,000,000 - 1,073,741,824 is left.
 
 
 # %% exercise="bytes_left"
@@ -297,13 +301,13 @@ for cards, sequences in ((8, 16), (4, 16), (8, 32)):
     )
 
 # %% [markdown] lang="en"
-# The claim is false: it fits on 8 cards. It is true for 4 cards, and for 32 sequences. A size without its node, batch and
-# length says nothing, so always say all of them.
+# The claim is false: it fits on 8 cards. It is true for 4 cards, and for 32 sequences. A size without its node, batch
+# and length says nothing, so always say all of them.
 #
 # ## Lengths times batches
 #
-# Bytes are linear in both. Here is Llama-3-70B as it is, with 8 K/V heads. Below the picture: from how many sequences on does the
-# cache weigh more than the weights?
+# Bytes are linear in both. Here is Llama-3-70B as it is, with 8 K/V heads. Below the picture: from how many sequences
+# on does the cache weigh more than the weights?
 
 # %% tags=["claim-grid", "claim-kv-against-weights"]
 from mini_engine.geometry import kv_bytes_per_token_per_gpu
@@ -320,8 +324,8 @@ print(f"32,768 x 16: {longest / GIB:g} GiB = {longest / GB:.1f} GB")
 picture(pictures.grid, bytes_per_token=kv_bytes_per_token(llama), contexts=[2048, 4096, 8192, 32768], batches=[1, 4, 16], weights=140 * GB)  # fmt: skip
 
 # %% [markdown] lang="en"
-# Splitting over GPUs does not change the answer, as long as both are split. Beyond 8 GPUs the weights go on shrinking and the cache
-# does not. Why, you will see in exercise 2.4.
+# Splitting over GPUs does not change the answer, as long as both are split. Beyond 8 GPUs the weights go on shrinking
+# and the cache does not. Why, you will see in exercise 2.4.
 #
 # ### A bigger model, a bigger cache?
 #
@@ -342,8 +346,8 @@ for name in ("mistral-7b-v0.1", "mixtral-8x7b", "llama-2-7b", "qwen3-32b", "qwen
 #
 # ## How many requests fit?
 #
-# Take the plan that many texts start from: 70 billion parameters in bf16, two cards of 80 GB. Every line below is an assumption that
-# somebody made for you.
+# Take the plan that many texts start from: 70 billion parameters in bf16, two cards of 80 GB. Every line below is an
+# assumption that somebody made for you.
 
 # %% tags=["claim-budget"]
 from mini_engine.geometry import kv_budget
@@ -358,14 +362,14 @@ predict("02.eight_k", value=None)
 #
 # Difficulty 2/5 · importance 5/5 · 10 minutes · about 1 line
 #
-# A published page answers this for four lengths: 25, 12, 6 and 1 requests. The next cell comes to the same numbers, so it has the
-# same slip. Find it. Then write `concurrency(budget_gb, kv_bytes_per_token, context)` without it.
+# A published page answers this for four lengths: 25, 12, 6 and 1 requests. The next cell comes to the same numbers, so
+# it has the same slip. Find it. Then write `concurrency(budget_gb, kv_bytes_per_token, context)` without it.
 #
 # - `budget_gb` is what one GPU has left, in GB: an `int` or a `Fraction`.
 # - Return how many requests of `context` tokens fit, as an exact `int`. A request fits whole or not at all.
 # - Be exact at the edge. If n requests fill the budget to the last byte, the answer is n.
 #
-# Small case: 1 GB, 1,000,000 bytes a token, 500 tokens. A request takes half a GB, so 2 fit.
+# Small case: 3 GB are left, and `kv_bytes_per_token * context` is half a GB. Then 6 fit.
 
 
 # %%
@@ -396,12 +400,14 @@ concurrency = check("02.concurrency", concurrency)
 # </details>
 # <details><summary>Hint 2: "exact at the edge" fails</summary>
 #
-# A float has rounded before you can look. `Fraction * int` stays exact, and `//` of a `Fraction` and an int gives an int.
+# A float has rounded before you can look. `Fraction * int` stays exact, and `//` of a `Fraction` and an int gives an
+# int.
 #
 # </details>
 #
-# The slip divides GB by GiB: 8 GB are only 7.45 GiB. Is your count what a scheduler does? Give the engine a budget, send 30 requests
-# of 64 tokens, and see how many run. Then see how far the answer moves with assumptions that texts leave out.
+# The slip divides GB by GiB: 8 GB are only 7.45 GiB. Is your count what a scheduler does? Give the engine a budget,
+# send 30 requests of 64 tokens, and see how many run. Then see how far the answer moves with assumptions that texts
+# leave out.
 
 # %% tags=["claim-units-trap", "claim-assumptions"]
 contexts = (2048, 4096, 8192, 32768)
@@ -415,6 +421,7 @@ engine.step()
 print(
     f"engine with 2,000,000 B: {engine.stats().num_running} requests run, you say {concurrency(Fraction(2, 1000), 2048, 64)}"
 )
+print(f"before rounding down: {', '.join(f'{8 * GB / (share * c):.2f}' for c in contexts)}")
 print()
 cards = {"80 GB": h100.memory_bytes, "as reported": h100.reported_memory_bytes}
 print("card          used  parameters       overhead   2,048  4,096  8,192  32,768")
@@ -432,12 +439,14 @@ for card, used, name, overhead in (
     print(f"{card:<13} {used:>4}  {count:14,} {overhead:6} GB {row}")
 
 # %% [markdown] lang="en"
-# At 8,192 tokens the same two cards hold 3 to 10 requests. No line of the table is wrong. A capacity number without its assumptions is.
+# At 8,192 tokens the same two cards hold 3 to 10 requests. No line of the table is wrong. A capacity number without its
+# assumptions is.
 #
 # ## More GPUs
 #
-# **Tensor parallelism** cuts every layer into `tp` parts. Each GPU gets some of the heads, their weights, and their K and V. On eight cards each
-# holds an eighth of the weights, so 60.5 GB are left on each. And a token takes 40,960 bytes there. Guess how many requests of 8,192 tokens fit.
+# **Tensor parallelism** cuts every layer into `tp` parts. Each GPU gets some of the heads, their weights, and their K
+# and V. On eight cards each holds an eighth of the weights, so 60.5 GB are left on each. And a token takes 40,960 bytes
+# there. Guess how many requests of 8,192 tokens fit.
 
 # %%
 predict("02.tp8", value=None)
@@ -452,8 +461,9 @@ predict("02.tp8", value=None)
 # - `spec` is a `ModelSpec`, with `num_hidden_layers`, `num_key_value_heads` and `head_dim`.
 # - K/V heads are dealt out whole. If they do not divide evenly, the fullest GPU counts.
 # - Each GPU needs at least one head. With more GPUs than K/V heads, heads are copied.
-# - Some models keep a **latent** instead: one vector per token and layer that all heads read, without K and V apart. For them `spec.is_mla` is
-#   true, `spec.latent_dim` is its length, and every GPU keeps all of it. Their `num_key_value_heads` says nothing.
+# - Some models keep a **latent** instead: one vector per token and layer that all heads read, without K and V apart.
+#   For them `spec.is_mla` is true, `spec.latent_dim` is its length, and every GPU keeps all of it. Their
+#   `num_key_value_heads` says nothing.
 #
 # Small case: 1 layer, 3 K/V heads of size 1. On 2 GPUs the fuller one has 2 heads, so 2 · 2 · 2 = 8 bytes.
 
@@ -507,11 +517,12 @@ for tp, left in ((2, Fraction(8)), (8, Fraction(121, 2))):
     )
 
 # %% [markdown] lang="en"
-# Four times the cards hold 36 times the requests. Most of that is not the split of the cache. The weights are there once, whatever the number of
-# cards, so nearly all of what you add is room. You may find 194 for this case: mixed units again, then rounded up.
+# Four times the cards give 30 times the room. The split of the cache is 4 of that. The rest is that the weights are there
+# only once: nearly all that you add is left for the cache. You may find 194 for this case. That is mixed units again, and then
+# rounded up.
 #
-# A latent is small, but it is on every card in full. That is why such models are often served with **data-parallel attention**: each card keeps whole
-# requests of its own.
+# A latent is small, but it is on every card in full. That is why such models are often served with **data-parallel
+# attention**: each card keeps whole requests of its own.
 #
 # ## The levers, in a row
 #
@@ -545,9 +556,10 @@ picture(pictures.levers, steps=steps, context=S)
 # %% [markdown] lang="en"
 # - **fp8** doubles the room for a flag and some accuracy, which you have to measure on your task (lesson 05, to come).
 # - **More GPUs** help most, and cost most.
-# - **Architecture** is the strongest lever, and it is pulled years before you come. On 2 GPUs the latent beats GQA. On 8 it loses: GQA is split and
-#   the latent is not. The order of levers depends on the machine.
-# - **A prefix cache** is called free. It is the only lever that gives nothing when no two prompts begin alike, and it has a price in both cases.
+# - **Architecture** is the strongest lever, and it is pulled years before you come. On 2 GPUs the latent beats GQA. On
+#   8 it loses: GQA is split and the latent is not. The order of levers depends on the machine.
+# - **A prefix cache** is called free. It is the only lever that gives nothing when no two prompts begin alike, and it
+#   has a price in both cases.
 #
 # Its price: every full block of every prompt is hashed, on the CPU, hit or miss. On your machine:
 
@@ -571,13 +583,14 @@ print(
 )
 
 # %% [markdown] lang="en"
-# That is little against a prefill, and not nothing. The larger price is the last line. Kept blocks compete with running requests, so someone has to decide
-# which to drop. Lesson 09 (to come) builds that.
+# That is little against a prefill, and not nothing. The larger price is the last line. Kept blocks compete with running
+# requests, so someone has to decide which to drop. Lesson 09 (to come) builds that.
 #
 # ## What vLLM prints
 #
-# When vLLM starts, it logs a line like `Maximum concurrency for 8,192 tokens per request: 4.61x`. People ask what it means
-# ([vllm #8031](https://github.com/vllm-project/vllm/issues/8031)). Now you can compute it: tokens in the pool, divided by the longest request allowed.
+# When vLLM starts, it logs a line like `Maximum concurrency for 8,192 tokens per request: 4.61x`. People ask what it
+# means ([vllm #8031](https://github.com/vllm-project/vllm/issues/8031)). Now you can compute it: tokens in the pool,
+# divided by the longest request allowed.
 
 # %% tags=["claim-vllm-line"]
 from mini_engine.geometry import concurrency_ratio
@@ -593,14 +606,16 @@ print()
 print(concurrency_ratio.explain(1952, 16, 20_000))
 
 # %% [markdown] lang="en"
-# It is not a limit on requests. It is the pool, measured in requests of the greatest length. Shorter ones fit in greater number.
+# It is not a limit on requests. It is the pool, measured in requests of the greatest length. Shorter ones fit in
+# greater number.
 #
 # ## The capacity panel
 #
-# Everything so far, in one place, with the arithmetic. Find a case where the batch does not fit. Then find one where the K/V takes longer to read than the weights.
+# Everything so far, in one place, with the arithmetic. Find a case where the batch does not fit. Then find one where
+# the K/V takes longer to read than the weights.
 #
-# The field *model* takes a name from the table, or the path of any `config.json` on your disk. *params* is for models whose weights cannot be counted from the
-# file: write `80e9`. Lesson 03 (to come) explains the lower bar.
+# The field *model* takes a name from the table, or the path of any `config.json` on your disk. *params* is for models
+# whose weights cannot be counted from the file: write `80e9`. Lesson 03 (to come) explains the lower bar.
 
 # %% tags=["claim-panel"]
 panel(p02_capacity.capacity, height=2.9, **p02_capacity.controls("llama-3-70b"))
@@ -608,11 +623,12 @@ panel(p02_capacity.capacity, height=2.9, **p02_capacity.controls("llama-3-70b"))
 # %% [markdown] lang="en"
 # ### Your own model
 #
-# Here is a model that is in no table. Its file is all you need. The panel's function and the command `mini-engine size` must say the same, as both ask the same
-# calculators. Write the path of your own file in the panel, or give it to the command in a terminal.
+# Here is a model that is in no table. Its file is all you need. The panel's function and the command `mini-engine size`
+# must say the same, as both ask the same calculators. Write the path of your own file in the panel, or give it to the
+# command in a terminal.
 #
-# Add `--why`, and the command also answers twelve questions that people ask most, with the numbers of the model at hand.
-# Below they are for Llama-3-70B on 2 GPUs. Some of the answers will mean more after lessons 03 and 09.
+# Add `--why`, and the command also answers twelve questions that people ask most, with the numbers of the model at
+# hand. Below they are for Llama-3-70B on 2 GPUs. Some of the answers will mean more after lessons 03 and 09.
 
 # %% tags=["claim-any-config"]
 from mini_engine.cli import main
@@ -650,10 +666,8 @@ print(answers[answers.index("1. Why is") :])
 #
 # From 2,048 to 32,768 tokens your table went from 23 requests to 1. By which factor does the room really shrink?
 
-# %% tags=["self-check", "claim-sixteen"]
+# %% tags=["self-check"]
 predict("02.sixteen", value=None)
-exact = [Fraction(8 * GB, share * context) for context in (2048, 32768)]
-print(f"before rounding down: {float(exact[0]):.2f} against {float(exact[1]):.2f} requests")
 
 # %% [markdown] lang="en" tags=["in-production"]
 # ## In production
@@ -669,10 +683,11 @@ print(f"before rounding down: {float(exact[0]):.2f} against {float(exact[1]):.2f
 # | tokens or blocks in the pool | `num_gpu_blocks` | `max_total_num_tokens` |
 # | requests that fit | the "Maximum concurrency" line | `max_running_requests` is a setting, not a size |
 #
-# Where the formula loses: the trial run's activation peak comes out of the same memory. It moves with settings that seem to have nothing to do with the cache. A user found that 29,000 tokens
-# failed where 20,000 and 35,000 started ([vllm #10517](https://github.com/vllm-project/vllm/issues/10517)).
+# Where the formula loses: the trial run's activation peak comes out of the same memory. It moves with settings that
+# seem to have nothing to do with the cache. A user found that 29,000 tokens failed where 20,000 and 35,000 started
+# ([vllm #10517](https://github.com/vllm-project/vllm/issues/10517)).
 
-# %% [markdown] lang="en" tags=["limits"]
+# %% [markdown] lang="en" tags=["limits", "question"]
 # > **What this does not show**
 # >
 # > - Layers with a sliding window keep only their window, and some layers keep no K/V at all. The formula counts each attention layer in full. The panel and the command show both.
@@ -680,8 +695,7 @@ print(f"before rounding down: {float(exact[0]):.2f} against {float(exact[1]):.2f
 # > - A pool of blocks wastes part of each last block. Reserved but unused room is another story (lesson 06, to come).
 # > - Requests grow. Five requests of 8,192 tokens fit, and far more fit at first. What happens when they have grown is for the scheduler (lesson 14, to come).
 # > - The step times in the panel are floors from data sheets. No machine reaches them.
-
-# %% [markdown] lang="en" tags=["question"]
+#
 # ## Questions that people ask
 #
 # <details><summary>Is the prompt cheaper to keep than the answer?</summary>
@@ -696,7 +710,8 @@ print(f"before rounding down: {float(exact[0]):.2f} against {float(exact[1]):.2f
 # </details>
 # <details><summary>Why do two calculators give different numbers for one model?</summary>
 #
-# Look for three things: the head size from a division, query heads in place of K/V heads, and GB for GiB. Then look for windows and latents.
+# Look for three things: the head size from a division, query heads in place of K/V heads, and GB for GiB. Then look for
+# windows and latents.
 #
 # </details>
 # <details><summary>Can I trust a number that nobody counted?</summary>
@@ -720,7 +735,8 @@ print(f"before rounding down: {float(exact[0]):.2f} against {float(exact[1]):.2f
 # | KV budget | KV 预算 | "free memory" | memory used, less weights, less overhead |
 # | tensor parallelism | 张量并行 | "TP" | every layer cut into parts, one for each GPU |
 #
-# **Open exercises.** *Easy:* size the model you use most, from its file, by hand. *Medium:* at which context does Llama-3-70B on 8 GPUs hold exactly one request? *Research:* which of the six factors would
-# you shrink in a model that you may train again, and what would you lose?
+# **Open exercises.** *Easy:* size the model you use most, from its file, by hand. *Medium:* at which context does
+# Llama-3-70B on 8 GPUs hold exactly one request? *Research:* which of the six factors would you shrink in a model that
+# you may train again, and what would you lose?
 #
 # **Back:** [01 · A KV cache in NumPy](lessons/01_numpy_kv_cache.ipynb)

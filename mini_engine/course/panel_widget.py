@@ -43,7 +43,8 @@ class Panel(W.VBox):
             self.figure.clear()
             self.readout = self.draw(self.figure, **self.values)
             self.png = figures.png(self.figure)
-        self.view.value = f'<p role="status">{html.escape(self.readout)}</p>{figures.img(self.png, self.readout)}'
+        words = html.escape(self.readout).replace("\n", "<br>")
+        self.view.value = f'<p role="status">{words}</p>{figures.img(self.png, self.readout)}'
 
     def _on_change(self, change: Any) -> None:
         try:

@@ -169,7 +169,7 @@ def _ends(control: Any) -> list[Any]:
     if hasattr(control, "options"):
         options = [option[1] if isinstance(option, tuple) else option for option in control.options]
         return options if all(isinstance(option, str) for option in options) else [options[0], options[-1]]
-    return [False, True]
+    return [control.value] if isinstance(control.value, str) else [False, True]
 
 
 def _cells_that_call(function: str, id: str, runs: list[CellRun]) -> list[CellRun]:

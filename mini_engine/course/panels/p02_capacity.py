@@ -75,7 +75,9 @@ def capacity(
             num_params=given,
         )
     except (ValueError, OSError) as error:
-        figure.text(0.5, 0.5, "no such sizing: see the text above", ha="center", va="center")
+        axes = figure.subplots()
+        axes.set_axis_off()
+        axes.text(0.5, 0.5, "Nothing to draw: see the text above.", ha="center", va="center")
         return str(error).replace("--list", "list_models()")
     figure.subplots_adjust(left=0.03, right=0.97, top=0.88, bottom=0.2, hspace=1.15)
     memory, time = figure.subplots(2, 1)
