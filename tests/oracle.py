@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,31 +17,50 @@ TIE = 1e-3  # logits closer than this may swap places between two correct implem
 ROW_TOLERANCE = 2e-5  # of the largest magnitude in a row of float32 logits
 
 
-def save_random_llama(
-    folder: Path, *, dtype: torch.dtype = torch.float32, shard: str | None = None, seed: int = 0, **shape
+FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("Llama", {}),
+    "mistral": ("Mistral", {"sliding_window": None}),
+    "qwen2": ("Qwen2", {}),
+    "qwen3": ("Qwen3", {"head_dim": 8}),  # its class has 128 by default
+}
+"""model_type: the name of transformers' classes, and what a small one needs beside the sizes of all."""
+
+
+def save_random_model(
+    folder: Path,
+    family: str = "llama",
+    *,
+    dtype: torch.dtype = torch.float32,
+    shard: str | None = None,
+    seed: int = 0,
+    **shape,
 ) -> Path:
-    """A small random Llama, written by transformers. Weights are large enough for every part to matter in the logits."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    """A small random model, written by transformers. Weights are large enough for every part to matter in the logits."""
+    import transformers
 
     torch.manual_seed(seed)
+    classes, own = FAMILIES[family]
     sizes = {
         "vocab_size": 131, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 6,
         "num_key_value_heads": 2, "max_position_embeddings": 256, "initializer_range": 0.15, "bos_token_id": None,
         "eos_token_id": 0, "tie_word_embeddings": False,
-    } | shape  # fmt: skip
-    model = LlamaForCausalLM(LlamaConfig(**sizes))
+    } | own | shape  # fmt: skip
+    config = getattr(transformers, f"{classes}Config")(**sizes)
+    model = getattr(transformers, f"{classes}ForCausalLM")(config)
     for name, parameter in model.named_parameters():
         if "norm" in name:  # transformers starts them at 1, which would hide a norm that is skipped
             torch.nn.init.uniform_(parameter, 0.5, 1.5)
+        elif name.endswith(".bias"):  # and these at 0
+            torch.nn.init.normal_(parameter)
     model.to(dtype).save_pretrained(folder, **({"max_shard_size": shard} if shard else {}))
     return folder
 
 
 def transformers_logits(folder: Path) -> Callable[..., np.ndarray]:
     """(ids[T], first_position=0) -> logits[T, V] of the folder's model, as transformers computes them in float32."""
-    from transformers import LlamaForCausalLM
+    from transformers import AutoModelForCausalLM
 
-    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
     @torch.inference_mode()
     def logits(ids: Sequence[int], first_position: int = 0) -> np.ndarray:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from tests.oracle import save_random_llama
+from tests.oracle import save_random_model
 
 VOCAB_SIZE = 280
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
@@ -27,8 +27,8 @@ def byte_level_tokenizer() -> Tokenizer:
     return tokenizer
 
 
-def make_folder(folder: Path, **shape) -> Path:
-    save_random_llama(folder, vocab_size=VOCAB_SIZE, eos_token_id=2, **shape)
+def make_folder(folder: Path, family: str = "llama", **shape) -> Path:
+    save_random_model(folder, family, vocab_size=VOCAB_SIZE, eos_token_id=2, **shape)
     byte_level_tokenizer().save(str(folder / "tokenizer.json"))
     return folder
 

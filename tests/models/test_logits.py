@@ -1,4 +1,4 @@
-"""Logits against transformers, for every shape a Llama comes in."""
+"""Logits against transformers: what configurations look like, half precision, and the trained models."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 
 from mini_engine.models import load_model, load_weights, open_checkpoint
 from tests.oracle import (
+    FAMILIES,
     ROW_TOLERANCE,
     GrowingCache,
     assert_same_greedy,
@@ -15,61 +16,23 @@ from tests.oracle import (
     full_logits,
     greedy,
     row_error,
-    save_random_llama,
+    save_random_model,
     transformers_logits,
 )
 
-SHAPES = {
-    "group 1": {"num_attention_heads": 4, "num_key_value_heads": 4},
-    "group 3": {"num_attention_heads": 6, "num_key_value_heads": 2},
-    "group 3, tied": {"num_attention_heads": 6, "num_key_value_heads": 2, "tie_word_embeddings": True},
-    "group 4, wide heads": {"num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 20},
-    "group 4, tied, narrow heads": {
-        "num_attention_heads": 8,
-        "num_key_value_heads": 2,
-        "head_dim": 4,
-        "tie_word_embeddings": True,
-    },
-    "group 8": {"num_attention_heads": 8, "num_key_value_heads": 1},
-    "one layer, other constants": {
-        "num_hidden_layers": 1,
-        "rms_norm_eps": 1e-2,
-        "rope_parameters": {"rope_theta": 300.0, "rope_type": "default"},
-    },
-}
 IDS = np.random.default_rng(1).integers(0, 131, size=200).tolist()
 
 
-@pytest.fixture(scope="module", params=SHAPES)
-def random_llama(request, tmp_path_factory):
-    return save_random_llama(tmp_path_factory.mktemp("random"), **SHAPES[request.param])
-
-
-@pytest.mark.parametrize("backend", ["torch", "numpy"])
-def test_random_llama(random_llama, backend):
-    model = load_weights(random_llama, backend=backend)
-    assert row_error(full_logits(model, IDS), transformers_logits(random_llama)(IDS)) < ROW_TOLERANCE
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("backend", ["torch", "numpy"])
-def test_half_precision_files(tmp_path, dtype, backend):
-    folder = save_random_llama(tmp_path, dtype=dtype)
-    model = load_weights(folder, backend=backend)
-    assert row_error(full_logits(model, IDS), transformers_logits(folder)(IDS)) < ROW_TOLERANCE
-
-
-def test_sharded_files(tmp_path):
-    folder = save_random_llama(tmp_path, shard="40KB")
-    assert len(list(folder.glob("model-*.safetensors"))) > 2, "the checkpoint was meant to be split"
-    assert row_error(full_logits(load_weights(folder), IDS), transformers_logits(folder)(IDS)) < ROW_TOLERANCE
+@pytest.fixture(scope="module", params=FAMILIES)
+def random_model(request, tmp_path_factory):
+    return save_random_model(tmp_path_factory.mktemp("random"), request.param)
 
 
 def test_config_of_older_transformers(tmp_path):
     """rope_theta at the top level, torch_dtype, rope_scaling null: what most published folders still look like."""
     import json
 
-    folder = save_random_llama(tmp_path, rope_parameters={"rope_theta": 300.0, "rope_type": "default"})
+    folder = save_random_model(tmp_path, rope_parameters={"rope_theta": 300.0, "rope_type": "default"})
     expected = full_logits(load_weights(folder), IDS)
     config = json.loads((folder / "config.json").read_text())
     config["rope_theta"] = config.pop("rope_parameters")["rope_theta"]
@@ -79,10 +42,10 @@ def test_config_of_older_transformers(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_computation_stays_near(random_llama, dtype):
+def test_half_precision_computation_stays_near(random_model, dtype):
     """Each of a few dozen roundings in sequence may move a value by one unit in the last place."""
-    exact = full_logits(load_weights(random_llama, backend="numpy"), IDS)
-    model = load_weights(random_llama, dtype=dtype)
+    exact = full_logits(load_weights(random_model, backend="numpy"), IDS)
+    model = load_weights(random_model, dtype=dtype)
     assert model.embed.dtype == getattr(torch, dtype)
 
     def attend(layer, q, k, v):

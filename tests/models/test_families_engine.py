@@ -1,0 +1,41 @@
+"""Greedy text of every family through the paged engine, under chunking, prefix hits and preemption, against transformers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mini_engine.models import load_weights
+from tests.engine.test_real_weights import run_under_pressure
+from tests.oracle import FAMILIES, assert_same_greedy, save_random_model, transformers_logits
+
+NUM_TOKENS = 64
+PRESSURE = {
+    "chunks": {"num_blocks": 400, "max_num_batched_tokens": 11},
+    "recompute": {"num_blocks": 40, "max_num_batched_tokens": 40, "admission": "first_chunk"},
+    "swap": {"num_blocks": 40, "admission": "first_chunk", "preemption": "swap", "num_swap_blocks": 24},
+}
+RANDOM = np.random.default_rng(7)
+SHARED = RANDOM.integers(1, 131, size=22).tolist()
+PROMPTS = [SHARED + RANDOM.integers(1, 131, size=n).tolist() for n in (1, 2, 5, 9, 14)]
+PROMPTS += [RANDOM.integers(1, 131, size=n).tolist() for n in (1, 2, 7, 16, 33)]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def folder(request, tmp_path_factory):
+    return save_random_model(tmp_path_factory.mktemp("served"), request.param, initializer_range=0.3)
+
+
+@pytest.mark.parametrize("pressure", PRESSURE)
+def test_ten_prompts_continue_as_in_transformers(folder, pressure):
+    model, oracle, options = load_weights(folder), transformers_logits(folder), PRESSURE[pressure]
+    answers = run_under_pressure(model, PROMPTS, NUM_TOKENS, 3, options)
+    for prompt, answer in zip(PROMPTS, answers):
+
+        def generate(ids: list[int], n: int, prompt=prompt, answer=answer) -> list[int]:
+            if ids == prompt:
+                return answer
+            return run_under_pressure(model, [ids, *PROMPTS[:6]], n, 3, options)[0]  # after a near-tie
+
+        assert_same_greedy(generate, oracle, prompt, NUM_TOKENS)
+        assert len(set(answer)) > 15, "a text that repeats one token proves little"
