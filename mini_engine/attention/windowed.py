@@ -54,14 +54,14 @@ class WindowedKVCache:
         """Store k[T, K, D] and v[T, K, D]; returns what the T tokens may look at, themselves last: [S, K, D] each."""
         older = self.window - min(len(k), 1)  # the first of the T tokens is itself one of its window
         keys, values = (np.concatenate([self._kept(old, older), new]) for old, new in zip(self._layers[layer], (k, v)))
-        # Copies: a view would hold on to every token that was let go.
-        self._layers[layer] = tuple(self._kept(x, self.window).copy() for x in (keys, values))
+        self._layers[layer] = tuple(self._kept(x, self.window) for x in (keys, values))
         self._lengths[layer] += len(k)
         return keys, values
 
     def _kept(self, x: np.ndarray, num_last: int) -> np.ndarray:
         """The sinks in x and the last `num_last` of the tokens after them."""
         sinks, others = x[: self.num_sinks], x[self.num_sinks :]
+        # concatenate copies: a view would hold on to every token that was let go
         return np.concatenate([sinks, others[max(0, len(others) - num_last) :]])
 
 
