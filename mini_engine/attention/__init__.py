@@ -2,6 +2,7 @@
 
 from mini_engine.attention.dense import causal_attention, decode_attention, softmax
 from mini_engine.attention.fp8 import Fp8Codec, fp8_e4m3
+from mini_engine.attention.lossy import KVScheme, lossy_attention
 from mini_engine.attention.mla import mla_absorbed, mla_expanded
 from mini_engine.attention.quantized import Encoded, IntCodec, kivi
 from mini_engine.attention.quantized_cache import QuantizedKVCache, kivi_cache
@@ -11,6 +12,7 @@ __all__ = [
     "Encoded",
     "Fp8Codec",
     "IntCodec",
+    "KVScheme",
     "QuantizedKVCache",
     "WindowedKVCache",
     "causal_attention",
@@ -18,6 +20,7 @@ __all__ = [
     "fp8_e4m3",
     "kivi",
     "kivi_cache",
+    "lossy_attention",
     "mla_absorbed",
     "mla_expanded",
     "softmax",

@@ -1,0 +1,38 @@
+"""The benchmark of lossy caches: its arithmetic, a small run, and what the stored results must say."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import kv_quant
+import numpy as np
+import pytest
+
+
+def test_a_row_compares_token_by_token():
+    exact = np.array([1.0, 2.0, 3.0, 6.0])
+    row = kv_quant.summary(exact + np.array([0.5, 0.1, 0.1, 0.5]), exact, [[True, False], [True, True]])
+    assert row == {
+        "loss": 3.3, "perplexity": round(math.exp(3.3), 3), "worse_by": 0.3, "standard_error": pytest.approx(0.11547, abs=1e-5),
+        "found": 3, "found_by_quarter": [2, 1],
+    }  # fmt: skip
+    assert kv_quant.summary(exact, exact, [])["found"] == 0
+
+
+def test_a_quick_run_stores_its_figures(tmp_path, capsys):
+    out = tmp_path / "kv.json"
+    kv_quant.main(["--models", "tiny-gqa", "--schemes", "int2 per token", "--quick", "--output", str(out)])
+    stored = json.loads(out.read_text())
+    assert stored["length"] == 192
+    assert {"command", "date", "machine", "versions"} <= stored.keys()
+    result = stored["models"]["tiny-gqa"]
+    assert (result["predicted_tokens"], result["facts"]) == (191, 4)
+    assert list(result["schemes"]) == ["fp32", "int2 per token"]
+    exact, lossy = result["schemes"].values()
+    assert (exact["worse_by"], exact["bytes_per_token"]) == (0, 2048)
+    assert lossy["worse_by"] == pytest.approx(lossy["loss"] - exact["loss"], abs=2e-5)
+    assert lossy["worse_by"] > 2 * lossy["standard_error"] > 0
+    assert f"{lossy['loss']:.4f}" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="holds 7 texts of 512 tokens"):
+        kv_quant.main(["--models", "tiny-gqa", "--texts", "99", "--output", str(out)])
