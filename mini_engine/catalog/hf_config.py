@@ -244,4 +244,12 @@ class _Reader:
         return {name: self.integer(name) for name in names} | {
             "q_lora_rank": rank,
             "index_head_dim": self.get("index_head_dim", 0),
+            "rope_interleave": self._interleaved(),
         }
+
+    def _interleaved(self) -> bool:
+        """Always in DeepSeek-V2; DeepSeek-V3 has a switch, which is on unless the file says otherwise."""
+        interleaved = self.config.get("rope_interleave", True) if self.model_type != "deepseek_v2" else True
+        if not isinstance(interleaved, bool):
+            raise ValueError(f"{self.where}: rope_interleave={reprlib.repr(interleaved)} must be true or false")
+        return interleaved

@@ -47,6 +47,8 @@ class ModelSpec:
     qk_nope_head_dim: int | None = None
     v_head_dim: int | None = None
     q_lora_rank: int | None = None
+    rope_interleave: bool = False
+    """The rotary part turns neighbouring dimensions with each other, and not dimension i with i + D/2."""
     index_head_dim: int = 0
     """Size of the extra key that sparse attention's indexer keeps; not counted as KV here."""
 
@@ -76,6 +78,8 @@ class ModelSpec:
         if any(getattr(self, name) is not None for name in latent):
             for name in latent:
                 count(name, getattr(self, name))
+            if self.q_lora_rank is not None:
+                count("q_lora_rank", self.q_lora_rank)
         if self.num_experts:
             for name in ("num_experts", "num_experts_per_tok", "moe_intermediate_size", "num_moe_layers"):
                 count(name, getattr(self, name))

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from mini_engine.models.checkpoint import Checkpoint
 from mini_engine.models.families import family_of
 from mini_engine.models.grouped_attention import GroupedAttention
+from mini_engine.models.latent_attention import LatentAttention
 from mini_engine.models.layout import EMBED, LM_HEAD, NORM, check_tensors, check_tokens, layer_name
 from mini_engine.models.linear import Linear, is_half_exact, pack_linear
 from mini_engine.models.rope import softmax_scale
@@ -23,7 +24,7 @@ from mini_engine.models.rope_torch import rope_table
 from mini_engine.models.torch_weights import TorchWeights
 
 Attend = Callable[..., torch.Tensor]
-ATTENTION: dict[str, Callable[..., Any]] = {"grouped": GroupedAttention}
+ATTENTION: dict[str, Callable[..., Any]] = {"grouped": GroupedAttention, "latent": LatentAttention}
 
 
 @dataclass
@@ -82,7 +83,8 @@ class DecoderModel:
     ) -> torch.Tensor:
         """token_ids[T], positions[T] -> logits[R, V] of the rows asked for (None: all T).
 
-        `attend(layer, q[T, H, D], k[T, K, D], v[T, K, D]) -> [T, H, D]` stores k and v and attends; q and k arrive rotated.
+        `attend(layer, q[T, H, D], k[T, K, D], v[T, K, D]) -> [T, H, D]` stores k and v and attends; q and k arrive rotated. With
+        latent attention it is `attend(layer, q[T, H, Dn + Dr], latent[T, 1, Dc + Dr], up) -> [T, H, Dv]`.
         ValueError for a token outside the vocabulary or a position outside the context (not checked on ids already on a GPU,
         where looking at them would make the host wait).
         """

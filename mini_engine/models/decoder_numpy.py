@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,12 +11,13 @@ import numpy.typing as npt
 from mini_engine.models.checkpoint import Checkpoint
 from mini_engine.models.families import family_of
 from mini_engine.models.grouped_attention_numpy import NumpyGroupedAttention
+from mini_engine.models.latent_attention_numpy import NumpyLatentAttention
 from mini_engine.models.layout import EMBED, LM_HEAD, NORM, check_tensors, check_tokens, layer_name
 from mini_engine.models.numpy_weights import NumpyWeights, silu
 from mini_engine.models.rope import rope_cos_sin, softmax_scale
 
 Attend = Callable[..., np.ndarray]
-ATTENTION = {"grouped": NumpyGroupedAttention}
+ATTENTION: dict[str, Callable[..., Any]] = {"grouped": NumpyGroupedAttention, "latent": NumpyLatentAttention}
 
 
 class NumpyDecoder:
@@ -43,7 +45,8 @@ class NumpyDecoder:
     ) -> np.ndarray:
         """token_ids[T], positions[T] -> logits[R, V] of the rows asked for (None: all T).
 
-        `attend(layer, q[T, H, D], k[T, K, D], v[T, K, D]) -> [T, H, D]` stores k and v and attends; q and k arrive rotated.
+        `attend(layer, q[T, H, D], k[T, K, D], v[T, K, D]) -> [T, H, D]` stores k and v and attends; q and k arrive rotated. With
+        latent attention it is `attend(layer, q[T, H, Dn + Dr], latent[T, 1, Dc + Dr], up) -> [T, H, Dv]`.
         ValueError for a token outside the vocabulary or a position outside the context.
         """
         ids, places = np.asarray(token_ids, dtype=np.int64), np.asarray(positions, dtype=np.int64)

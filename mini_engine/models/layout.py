@@ -11,6 +11,7 @@ from mini_engine.catalog import ModelSpec
 from mini_engine.models.checkpoint import Checkpoint
 from mini_engine.models.errors import CorruptModelError, UnsupportedModelError
 from mini_engine.models.families import family_of
+from mini_engine.models.latent_layout import check_latent, latent_shapes
 from mini_engine.models.rope import check_scaling, rope_dim
 
 EMBED, NORM, LM_HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
@@ -42,7 +43,7 @@ def grouped_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-ATTENTION_SHAPES = {"grouped": grouped_shapes}
+ATTENTION_SHAPES = {"grouped": grouped_shapes, "latent": latent_shapes}
 
 
 def tensor_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
@@ -98,6 +99,10 @@ def check_spec(spec: ModelSpec, source: object) -> None:
     ):
         if found:
             raise UnsupportedModelError(f"{source}: a model with {what} cannot be run")
+    if family_of(spec).attention == "latent":
+        check_latent(spec, source)
+    elif spec.is_mla:
+        raise CorruptModelError(f"{source}: kv_lora_rank={spec.kv_lora_rank}, but {spec.architecture} caches no latent")
     check_special_ids(spec, source)
 
 

@@ -26,9 +26,9 @@ class NumpyWeights(dict[str, np.ndarray]):
         product = x @ self[name].T
         return product + self[bias_name(name)] if bias_name(name) in self else product
 
-    def norm(self, x: np.ndarray, name: str) -> np.ndarray:
+    def norm(self, x: np.ndarray, name: str, eps: float | None = None) -> np.ndarray:
         """x with its last dimension scaled to root mean square 1, then by a weight. Source: Zhang and Sennrich 2019."""
-        return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + self.eps) * self[name]
+        return x / np.sqrt((x * x).mean(axis=-1, keepdims=True) + (self.eps if eps is None else eps)) * self[name]
 
 
 def silu(x: np.ndarray) -> np.ndarray:

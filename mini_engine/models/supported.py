@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from mini_engine.catalog.hf_families import OTHER_NAMES
 from mini_engine.models.errors import UnsupportedModelError
 from mini_engine.models.families import FAMILIES, Family
+from mini_engine.models.latent_layout import check_latent_config
 from mini_engine.models.rope import SCALINGS, scaling_kind
 
 SHAPE = {
@@ -93,6 +94,8 @@ def check_supported(config: Mapping[str, Any], path: Path) -> None:
                 f"{path}: the field {field}={value!r} is not known for model_type {family.model_type!r}; the model may need "
                 "more than this engine computes. If the field changes nothing, take it out of the file"
             )
+    if family.attention == "latent":
+        check_latent_config(config)
     for place in ("rope_parameters", "rope_scaling"):  # transformers 5 writes the first, older versions the second
         _check_rope(config.get(place) or {}, place, refuse)
 

@@ -17,38 +17,12 @@ from mini_engine.backends.torch_backend import TorchBackend
 from mini_engine.cache import CacheOp
 from mini_engine.catalog import ModelSpec
 from mini_engine.models import random_model
+from tests.backends.schedules import check_any_schedule, make_batch
 
 SPEC = ModelSpec(
     num_hidden_layers=2, hidden_size=24, num_attention_heads=6, num_key_value_heads=2, head_dim=8, intermediate_size=40,
     vocab_size=50, max_position_embeddings=64,
 )  # fmt: skip
-
-
-def make_batch(rows: list[tuple[list[int], int, list[int]]], block_size: int) -> BatchInput:
-    """rows: (new tokens, tokens computed before, block table); table tails are padded with a block that does not exist."""
-    width = max(len(table) for _, _, table in rows)
-    spans = [range(start, start + len(tokens)) for tokens, start, _ in rows]
-    slots = [
-        table[at // block_size] * block_size + at % block_size
-        for span, (_, _, table) in zip(spans, rows)
-        for at in span
-    ]
-    starts = np.cumsum([0] + [len(tokens) for tokens, _, _ in rows])
-    return BatchInput(
-        token_ids=np.array([token for tokens, _, _ in rows for token in tokens], dtype=np.int64),
-        positions=np.array([at for span in spans for at in span], dtype=np.int64),
-        slot_mapping=np.array(slots, dtype=np.int64),
-        block_tables=np.array([table + [9999] * (width - len(table)) for _, _, table in rows], dtype=np.int32),
-        context_lens=np.array([span.stop for span in spans], dtype=np.int32),
-        query_start_loc=starts.astype(np.int32),
-        logits_rows=starts[1:] - 1,
-    )
-
-
-def poison(backend: TorchBackend) -> None:
-    """Fill every slot but the null block's with NaN: no output may depend on a slot that was not written."""
-    for pool in backend.pools.values():
-        pool[:, 1:] = math.nan
 
 
 def uncached_logits(model, tokens: list[int]) -> np.ndarray:
@@ -65,35 +39,7 @@ def models():
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), block_size=st.sampled_from([1, 2, 5, 16]), seed=st.integers(0, 2**16))
 def test_any_schedule_equals_the_uncached_model(models, data, block_size, seed):
-    rng = np.random.default_rng(seed)
-    lengths = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=6))
-    sequences = [rng.integers(0, SPEC.vocab_size, n).tolist() for n in lengths]
-    tables = [[] for _ in sequences]
-    done = [0] * len(sequences)
-    needed = sum(-(-n // block_size) for n in lengths)
-    free = (rng.permutation(needed) + 1).tolist()
-    backend = TorchBackend(models[0])
-    backend.init_kv(needed, block_size)
-    poison(backend)
-    while True:
-        rows, who = [], []
-        for i, tokens in enumerate(sequences):
-            n = data.draw(st.integers(0, 9)) if sum(done) else 1  # some sit a step out; the first step has a lone token
-            n = min(n, len(tokens) - done[i])
-            if n:
-                while len(tables[i]) * block_size < done[i] + n:
-                    tables[i].append(free.pop())
-                rows.append((tokens[done[i] : done[i] + n], done[i], tables[i]))
-                who.append(i)
-                done[i] += n
-        if rows:
-            result = backend.execute(make_batch(rows, block_size))
-            for row, i in enumerate(who):
-                expected = uncached_logits(models[1], sequences[i][: done[i]])
-                np.testing.assert_allclose(result.logits(row), expected, atol=2e-5 * np.abs(expected).max())
-                assert result.argmax()[row] == result.logits(row).argmax()
-        if done == lengths:
-            return
+    check_any_schedule(data, TorchBackend(models[0]), lambda ids: uncached_logits(models[1], ids), block_size, seed)
 
 
 def test_copies_swaps_and_skipped_slots(models):

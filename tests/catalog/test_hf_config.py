@@ -45,7 +45,7 @@ def test_each_row_written_by_transformers_reads_back_equal(name, tmp_path):
 def _with_settings_of(spec: ModelSpec, config: dict) -> ModelSpec:
     """The table holds no rotary settings, epsilons and biases; every other field must agree."""
     found = ModelSpec.from_hf_config(config)
-    settings = ("rope_theta", "rope_scaling", "rms_norm_eps", "attention_bias")
+    settings = ("rope_theta", "rope_scaling", "rms_norm_eps", "attention_bias", "rope_interleave")
     return dataclasses.replace(spec, **{name: getattr(found, name) for name in settings})
 
 
