@@ -51,7 +51,12 @@ def measure_products(
         layers = [pack_linear(weight.clone()) for _ in range(max(1, weight_bytes // (held * size * size)))]
         for M in rows:
             x = torch.ones(M, size, dtype=dtype, device=device)
-            seconds = best_seconds(lambda x=x: [layer(x) for layer in layers], device, repeats) / len(layers)
+
+            def all_layers(x: Any = x) -> None:
+                for layer in layers:
+                    layer(x)
+
+            seconds = best_seconds(all_layers, device, repeats) / len(layers)
             moved = held * size * size + dtype.itemsize * 2 * M * size
             found.append(Measured(f"{M} rows", 2 * M * size * size, moved, seconds))
     return found
@@ -66,20 +71,20 @@ def measure_steps(
     """
     found = []
     with one_thread():
-        _run(model, [4], 2, context)  # the first step of all prepares more than it should
+        _run(model, [4], 2)  # the first step of all prepares more than it should
         for length in prefills:
-            (seconds, *_), _ = _run(model, [length], 1, context)
+            (seconds,), _ = _run(model, [length], 1)
             work = step_work(model.spec, [length], [0])
             found.append(Measured(f"prefill {length}", work, _bytes(model, [length]), seconds))
         for batch in batches:
-            _, seconds = _run(model, [context] * batch, steps + 1, context)
+            _, times = _run(model, [context] * batch, steps + 1)
             held = context + steps // 2 + 1  # tokens in the cache in the middle of the run
             work = step_work(model.spec, [1] * batch, [held - 1] * batch)
-            found.append(Measured(f"decode {batch}", work, _bytes(model, [held] * batch), median(seconds)))
+            found.append(Measured(f"decode {batch}", work, _bytes(model, [held] * batch), median(times)))
     return found
 
 
-def _run(model: Any, prompts: Sequence[int], max_tokens: int, context: int) -> tuple[list[float], list[float]]:
+def _run(model: Any, prompts: Sequence[int], max_tokens: int) -> tuple[list[float], list[float]]:
     """Seconds of the first step, which runs all prompts, and of the others, which decode."""
     longest = sum(prompts) + max_tokens * len(prompts)
     engine = LLMEngine(

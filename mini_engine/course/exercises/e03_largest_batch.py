@@ -41,11 +41,11 @@ def toy(budget: int, peak: int, weights: int = 64, per_score: int = 1) -> GPUSha
 
 
 # share, tokens per sequence, seconds. Every clock comes out exact in binary.
-SLOW_READS = [(toy(10**6, 10**6), 4, 10.0), (toy(10**6, 10**6, weights=16), 4, 2.0), (toy(10**6, 10**6), 64, 64.0)]
-SMALL_BUDGET = [(toy(64, 10**6), 4, 1000.0), (toy(95, 10**6), 4, 1000.0), (toy(800, 10**6), 2, 1000.0)]
-SLOW_COMPUTE = [(toy(10**6, 64), 4, 16.0), (toy(10**6, 16, per_score=4), 8, 64.0)]
+SLOW_READS = [(toy(10**6, 10**6), 4, 10.5), (toy(10**6, 10**6, weights=16), 4, 2.5), (toy(10**6, 10**6), 64, 64.0)]
+SMALL_BUDGET = [(toy(70, 10**6), 4, 1000.0), (toy(95, 10**6), 4, 1000.0), (toy(804, 10**6), 2, 1000.0)]
+SLOW_COMPUTE = [(toy(10**6, 16), 4, 16.5), (toy(10**6, 16, per_score=4), 8, 65.0)]
 NOTHING = [(toy(15, 10**6), 4, 100.0), (toy(10**6, 10**6), 4, 4.0), (toy(10**6, 1), 4, 30.0), (toy(0, 10**6), 1, 9.0)]
-EXACT = [(toy(160, 10**6), 4, 100.0), (toy(10**6, 10**6), 4, 6.0), (toy(10**6, 16), 16, 12.0)]
+EXACT = [(toy(160, 10**6), 4, 100.0), (toy(10**6, 10**6), 4, 6.0), (toy(10**6, 16), 4, 9.0)]
 PUBLISHED = [(half_70b(), 1024, 0.0272), (half_70b(), 8192, 0.0277), (half_70b(), 100, 0.030)]
 
 
@@ -143,18 +143,18 @@ LARGEST_BATCH = Exercise(
         Mutant("at least one", _at_least_one, NONE, "Sometimes nothing fits, or nothing is quick enough."),
         Mutant("strictly below", _strictly_below, LIMITS, "At most means that the limit itself is allowed."),
         Mutant("one too many", lambda g, S, t: largest_batch(g, S, t) + 1, READS, "That one takes too long, or does not fit."),
-        Mutant("rounded to a power of two", lambda g, S, t: 1 << (largest_batch(g, S, t).bit_length() - 1) if largest_batch(g, S, t) else 0, REAL, "Any whole number is a batch size."),
+        Mutant("gives up at 256", lambda g, S, t: min(256, largest_batch(g, S, t)), REAL, "256 is a habit, not a limit: short contexts allow more."),
     ],
     alternatives=[by_trying, _doubling],
 )  # fmt: skip
 
 _HALF = half_70b()
-_RIDGE = ridge_point(_HALF.peak, _HALF.bandwidth)
 
 
-def _batch(S: int) -> int | None:
-    per_sequence = _HALF.flops_per_token + _HALF.flops_per_score * S
-    return batch_for_ridge(_HALF.weight_bytes, _HALF.kv_bytes_per_token, S, per_sequence, _RIDGE)
+def _batch(S: int, gpu: GPUShare = _HALF) -> int | None:
+    per_sequence = gpu.flops_per_token + gpu.flops_per_score * S
+    ridge = ridge_point(gpu.peak, gpu.bandwidth)
+    return batch_for_ridge(gpu.weight_bytes, gpu.kv_bytes_per_token, S, per_sequence, ridge)
 
 
 COMPUTE_BATCH = Prediction(
@@ -173,36 +173,39 @@ COMPUTE_BATCH = Prediction(
     rtol=0,
 )
 
+_H200 = half_70b("h200-sxm")
+
 CEILING = Prediction(
     "03.ceiling",
-    "Two H100s, the 70B model, 8,192 tokens each, as many sequences as you like: how many tokens a second at most?",
-    float(throughput_ceiling(_HALF.bandwidth, _HALF.kv_bytes_per_token, 8192)),
+    "Two H200s, the 70B model, 8,192 tokens each, as many sequences as you like: how many tokens a second at most?",
+    float(throughput_ceiling(_H200.bandwidth, _H200.kv_bytes_per_token, 8192)),
     "tokens/s",
     mistakes=[
-        (1 / (70e9 / 3.35e12), "That is one sequence with an empty cache. More sequences share the weights."),
+        (4.8e12 / 70e9, "That is one sequence with an empty cache. More sequences share the weights."),
         (
-            2 * 3.35e12 / (163840 * 8192),
+            2 * 4.8e12 / (163840 * 8192),
             "Both GPUs read at once, each its own half of the same K/V. Count one half once.",
         ),
-        (3.35e12 / (327680 * 8192), "Each GPU holds half of the KV heads: 163,840 B a token, not 327,680 B."),
+        (4.8e12 / (327680 * 8192), "Each GPU holds half of the KV heads: 163,840 B a token, not 327,680 B."),
         (989e12 / 70e9, "That is the limit of computing. Reading K/V is the lower one."),
-        (3.35e12 / 163840, "That is for one cached token each. Every new token reads all 8,192."),
+        (4.8e12 / 163840, "That is for one cached token each. Every new token reads all 8,192."),
+        (3.35e12 / (163840 * 8192), "That is the ceiling of two H100s. An H200 reads 4.8e12 bytes/s."),
     ],
-    because="3.35e12 / (163,840 x 8,192) = 2,496: each new token has to read its own sequence's K/V.",
+    because="4.8e12 / (163,840 x 8,192) = 3,576: each new token has to read its own sequence's K/V.",
 )
 
 LONGEST = Prediction(
     "03.longest",
-    "The same two GPUs: what is the longest context at which some batch is still compute bound?",
-    max(S for S in range(1, 4096) if _batch(S)),
+    "The same two H200s: what is the longest context at which some batch is still compute bound?",
+    max(S for S in range(1, 4096) if _batch(S, _H200)),
     "tokens",
     mistakes=[
-        (1488, "One too many. At 1,488 tokens every sequence brings more bytes than its FLOPs can pay for."),
-        (1447, "That leaves out the FLOPs of attention itself. They help a little."),
-        (2974, "That takes all of the model's FLOPs and one GPU's K/V. Each GPU computes half."),
-        (743, "That takes one GPU's FLOPs and both GPUs' K/V. Each GPU reads half."),
-        (1024, "At 1,024 tokens a batch of 948 is compute bound. The end is further out."),
+        (1487, "That holds for two H100s. An H200 reads faster, so its ridge is lower and the end is further out."),
+        (2158, "One too many. At 2,158 tokens every sequence brings more bytes than its FLOPs can pay for."),
+        (2073, "That leaves out the FLOPs of attention itself. They help a little."),
+        (4496, "That takes all of the model's FLOPs and one GPU's K/V. Each GPU computes half."),
+        (1057, "That takes one GPU's FLOPs and both GPUs' K/V. Each GPU reads half."),
     ],
-    because="70e9 + 1,310,720 S = 295.2 x 163,840 S gives S = 1,487.5.",
+    because="70e9 + 1,310,720 S = 206.04 x 163,840 S gives S = 2,157.4.",
     rtol=0,
 )

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from mini_engine.course.exercise import Exercise, Mutant, Prediction, Property
 from mini_engine.course.expect import expect, expect_equal, show
 from mini_engine.roofline import min_tokens_compute_bound
@@ -30,11 +32,10 @@ def _say(K: int, N: int, ridge: Fraction) -> str:
 
 
 def _tokens(candidate: MinTokens, K: int, N: int, ridge: Fraction) -> int:
-    got = candidate(K, N, ridge)
-    number = got if type(got) is int else int(got) if hasattr(got, "dtype") and got.dtype.kind in "iu" else None
-    expect(number is not None, f"{_say(K, N, ridge)}: the type of the result", expected="int", got=_kind(got))
-    assert number is not None
-    return number
+    got: Any = candidate(K, N, ridge)
+    whole = isinstance(got, (int, np.integer)) and not isinstance(got, bool)
+    expect(whole, f"{_say(K, N, ridge)}: the type of the result", expected="int", got=_kind(got))
+    return int(got)
 
 
 def _kind(got: Any) -> str:
