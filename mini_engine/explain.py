@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from numbers import Integral
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 P = ParamSpec("P")
@@ -55,7 +56,8 @@ def explained(not_included: str = "") -> Callable[[Callable[P, R]], Explained[P,
             result = function(*args, **kwargs)
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            return list(formula._working(result, **bound.arguments))
+            arguments = {name: _plain(value) for name, value in bound.arguments.items()}
+            return list(formula._working(result, **arguments))
 
         def explain(*args: P.args, **kwargs: P.kwargs) -> str:
             purpose = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
@@ -76,3 +78,8 @@ def explained(not_included: str = "") -> Callable[[Callable[P, R]], Explained[P,
         return cast("Explained[P, R]", function)
 
     return decorate
+
+
+def _plain(value: Any) -> Any:
+    """A NumPy integer as one that does not overflow."""
+    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value

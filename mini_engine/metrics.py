@@ -18,9 +18,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from mini_engine.arguments import count
+from mini_engine.arguments import count, listed, real, shown
 
 Seconds = float | Fraction
+
+TIME_LIMIT = 10**12
+"""Seconds. A time beyond 30,000 years is a slip, and differences of such times may overflow."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,12 @@ class RequestTimes:
     """Prompt tokens served from a prefix cache."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "token_times", tuple(self.token_times))
+        object.__setattr__(self, "token_times", tuple(listed("token_times", self.token_times)))
         if not self.token_times:
             raise ValueError("token_times is empty: a request that got no token has no latency")
-        previous, name = self.arrival, "arrival"
+        previous, name = real("arrival", self.arrival, limit=TIME_LIMIT), "arrival"
         for k, time in enumerate(self.token_times):
-            if not math.isfinite(time) or not math.isfinite(previous) or time < previous:
+            if real(f"token_times[{k}]", time, limit=TIME_LIMIT) < previous:
                 raise ValueError(f"token_times[{k}]={time} is not a time after {name}={previous}")
             previous, name = time, f"token_times[{k}]"
         count("num_prompt_tokens", self.num_prompt_tokens, minimum=0)
@@ -90,11 +93,11 @@ class Throughput:
 
 def throughput(requests: Sequence[RequestTimes]) -> Throughput:
     """Tokens and requests per second of finished requests. ValueError when there are none."""
+    requests = _checked(requests)
     window = _window(requests)
     output = sum(request.num_output_tokens for request in requests)
     prompt = sum(request.num_prompt_tokens for request in requests)
-    rates = [amount / window if window else None for amount in (output, output + prompt, len(requests))]
-    return Throughput(window, *rates)
+    return Throughput(window, *(_per_second(amount, window) for amount in (output, output + prompt, len(requests))))
 
 
 @dataclass(frozen=True)
@@ -117,12 +120,14 @@ def goodput(
 
     ValueError when no limit is given: goodput without its limits means nothing.
     """
-    limits = {name: limit for name, limit in (("ttft", ttft), ("tpot", tpot), ("e2e", e2e)) if limit is not None}
+    given = (("ttft", ttft), ("tpot", tpot), ("e2e", e2e))
+    limits = {name: real(name, limit, minimum=0) for name, limit in given if limit is not None}
     if not limits:
         raise ValueError("give at least one of ttft, tpot, e2e: goodput counts the requests that meet stated limits")
+    requests = _checked(requests)
     window = _window(requests)
     met = sum(all((getattr(r, name) or 0) <= limit for name, limit in limits.items()) for r in requests)
-    return Goodput(met / window if window else None, Fraction(met, len(requests)), limits)
+    return Goodput(_per_second(met, window), Fraction(met, len(requests)), limits)
 
 
 def percentile(values: Iterable[Seconds], q: Seconds) -> float:
@@ -130,11 +135,10 @@ def percentile(values: Iterable[Seconds], q: Seconds) -> float:
 
     ValueError when there are no values.
     """
-    ordered = sorted(values)
+    ordered = sorted(real(f"values[{i}]", value) for i, value in enumerate(listed("values", values)))
     if not ordered:
         raise ValueError("values is empty: it has no percentile")
-    if not 0 <= q <= 100:
-        raise ValueError(f"q={q} must be between 0 and 100")
+    real("q", q, minimum=0, limit=100)
     place = q / 100 * (len(ordered) - 1)
     below = math.floor(place)
     above = min(below + 1, len(ordered) - 1)
@@ -153,7 +157,7 @@ class LatencySummary:
 
 def summarize_latency(values: Iterable[Seconds | None]) -> LatencySummary | None:
     """Mean, median, 99th percentile and maximum, leaving out None (an undefined TPOT)."""
-    known = [value for value in values if value is not None]
+    known = [real(f"values[{i}]", value) for i, value in enumerate(listed("values", values)) if value is not None]
     if not known:
         return None
     return LatencySummary(
@@ -198,6 +202,7 @@ class ServingSummary:
 
 def summarize(requests: Sequence[RequestTimes]) -> ServingSummary:
     """All metrics of a set of finished requests. ValueError when there are none."""
+    requests = _checked(requests)
     prompt = sum(request.num_prompt_tokens for request in requests)
     return ServingSummary(
         num_requests=len(requests),
@@ -237,7 +242,21 @@ class Preemptions:
     swapped_bytes: int = 0
 
 
-def _window(requests: Sequence[RequestTimes]) -> Seconds:
-    if not requests:
+def _checked(requests: Sequence[RequestTimes]) -> list[RequestTimes]:
+    found = listed("requests", requests)
+    if not found:
         raise ValueError("requests is empty: there is nothing to measure")
+    for i, request in enumerate(found):
+        if not isinstance(request, RequestTimes):
+            raise ValueError(f"requests[{i}]={shown(request)} must be a RequestTimes")
+    return found
+
+
+def _window(requests: Sequence[RequestTimes]) -> Seconds:
+    """Seconds from the first arrival to the last completion."""
     return max(request.token_times[-1] for request in requests) - min(request.arrival for request in requests)
+
+
+def _per_second(amount: int, window: Seconds) -> Seconds | None:
+    """A rate; None when the window has no length, or one that no clock can tell from none."""
+    return amount / window if window > 1e-12 else None

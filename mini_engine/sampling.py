@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mini_engine.arguments import COUNT_LIMIT, shown
+
 _SEED_LIMIT = 2**64
 
 
@@ -54,12 +56,12 @@ class SamplingParams:
             raise ValueError(f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}")
         stop = (self.stop,) if isinstance(self.stop, str) else _items("stop", self.stop)
         if not all(isinstance(text, str) and text for text in stop):
-            raise ValueError(f"stop={stop!r}: must be non-empty strings")
+            raise ValueError(f"stop={shown(stop)}: must be non-empty strings")
         self._set("stop", stop)
         ids = _items("stop_token_ids", self.stop_token_ids)
         self._set("stop_token_ids", tuple(_integer("stop_token_ids", token_id, 0) for token_id in ids))
         if not isinstance(self.ignore_eos, bool):
-            raise ValueError(f"ignore_eos={self.ignore_eos!r}: must be True or False")
+            raise ValueError(f"ignore_eos={shown(self.ignore_eos)}: must be True or False")
         if self.seed is not None:
             self._set("seed", _integer("seed", self.seed, 0, _SEED_LIMIT - 1))
         if self.logprobs is not None:
@@ -83,7 +85,7 @@ def _items(name: str, value: object) -> tuple:
     try:
         return tuple(value)  # type: ignore[arg-type]
     except TypeError:
-        raise ValueError(f"{name}={value!r}: must be a sequence") from None
+        raise ValueError(f"{name}={shown(value)}: must be a sequence") from None
 
 
 def _integer(name: str, value: object, low: int, high: int | None = None) -> int:
@@ -92,8 +94,10 @@ def _integer(name: str, value: object, low: int, high: int | None = None) -> int
         number = operator.index(value)  # type: ignore[arg-type]  # takes NumPy integers, refuses 3.0 and "3"
     except TypeError:
         number = low - 1
+    if number > COUNT_LIMIT and high is None:
+        raise ValueError(f"{name}={shown(value)}: must be at most 10**12")
     if isinstance(value, bool) or number < low or (high is not None and number > high):
-        raise ValueError(f"{name}={value!r}: must be an integer {span}")
+        raise ValueError(f"{name}={shown(value)}: must be an integer {span}")
     return number
 
 
@@ -103,7 +107,7 @@ def _real(name: str, value: object, span: str, allowed: Callable[[float], bool])
     except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if not (np.isfinite(number) and allowed(number)):
-        raise ValueError(f"{name}={value!r}: must be {span}")
+        raise ValueError(f"{name}={shown(value)}: must be {span}")
     return number
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
+
+from mini_engine.arguments import choice, number
 
 KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
 KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
@@ -24,16 +27,15 @@ DTYPE_BYTES = {
 
 def dtype_bytes(name: str, dtype: str) -> int:
     """Bytes per element of `dtype`; ValueError naming the argument `name` and the dtypes there are."""
-    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
-        raise ValueError(f"{name}={dtype!r} must be one of {', '.join(DTYPE_BYTES)}")
-    return DTYPE_BYTES[dtype]
+    return DTYPE_BYTES[choice(name, dtype, tuple(DTYPE_BYTES))]
 
 
 def significant(value: int | float | Fraction, digits: int = 4) -> str:
     """A number with `digits` significant digits and thousands separators: 42.95, 2,496, 0.0003052.
 
-    Whole numbers keep at least 6.
+    Whole numbers keep at least 6. ValueError for what is no finite number.
     """
+    value = _finite("value", value)
     if value == int(value) and abs(value) < 10 ** max(6, digits):
         return f"{int(value):,}"
     x = float(value)
@@ -46,6 +48,7 @@ def significant(value: int | float | Fraction, digits: int = 4) -> str:
 
 def exact(value: int | Fraction) -> str:
     """An integer with thousands separators, or a fraction followed by its decimal: 163,840 or 437/464 = 0.9418."""
+    value = _finite("value", value)
     if value == int(value):
         return f"{int(value):,}"
     ratio = f"{value.numerator:,}/{value.denominator:,}"
@@ -54,6 +57,7 @@ def exact(value: int | Fraction) -> str:
 
 def format_bytes(size: int | Fraction) -> str:
     """Bytes in every unit a reader may think in: '327,680 B = 0.0003277 GB = 0.0003052 GiB (320 KiB)'."""
+    size = _finite("size", size)
     whole = f"{int(size):,}" if size == int(size) else significant(size, 8)
     text = f"{whole} B = {significant(Fraction(size) / GB)} GB = {significant(Fraction(size) / GIB)} GiB"
     for unit, label in ((GIB, None), (MIB, "MiB"), (KIB, "KiB")):
@@ -64,15 +68,26 @@ def format_bytes(size: int | Fraction) -> str:
 
 def format_seconds(seconds: int | float | Fraction) -> str:
     """Seconds with four digits or more, in the unit that reads best: '20.8955 ms', '1.626 s'."""
+    exact_seconds = _finite("seconds", seconds)
     for unit, label in ((1, "s"), (Fraction(1, 10**3), "ms"), (Fraction(1, 10**6), "us")):
-        if float(seconds) >= float(unit):
-            return f"{significant(Fraction(seconds) / unit, 6)} {label}"
-    return f"{significant(Fraction(seconds) * 10**9, 6)} ns"
+        if abs(exact_seconds) >= unit:
+            return f"{significant(exact_seconds / unit, 6)} {label}"
+    return f"{significant(exact_seconds * 10**9, 6)} ns"
 
 
 def format_rate(per_second: int | float | Fraction, what: str = "B/s") -> str:
     """A rate with its decimal prefix: '3.35 TB/s', '989 TFLOP/s'."""
+    rate = _finite("per_second", per_second)
     for unit, prefix in ((10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if per_second >= unit:
-            return f"{significant(Fraction(per_second) / unit)} {prefix}{what}"
-    return f"{significant(per_second)} {what}"
+        if abs(rate) >= unit:
+            return f"{significant(rate / unit)} {prefix}{what}"
+    return f"{significant(rate)} {what}"
+
+
+def _finite(name: str, value: Any) -> Fraction:
+    """A number to print, exactly; ValueError for nan, inf and what is no number."""
+    return number(name, value, minimum=-PRINT_LIMIT, limit=PRINT_LIMIT)
+
+
+PRINT_LIMIT = 10**300
+"""Beyond any result of a calculator, and still a float."""

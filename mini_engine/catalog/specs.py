@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from mini_engine.arguments import amount, count
+from mini_engine.arguments import amount, count, shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,11 @@ class ModelSpec:
                 raise ValueError(
                     f"num_experts_per_tok={self.num_experts_per_tok} is more than num_experts={self.num_experts}"
                 )
-        count("num_moe_layers", self.num_moe_layers, minimum=0, limit=self.num_hidden_layers)
+        count("num_moe_layers", self.num_moe_layers, minimum=0, limit=self.num_hidden_layers if self.num_experts else 0)
+        for name in ("learned_positions", "index_head_dim", "n_shared_experts", "shared_expert_intermediate_size"):
+            count(name, getattr(self, name), minimum=0)
+        if self.q_lora_rank is not None:
+            count("q_lora_rank", self.q_lora_rank)
         self._fit_layers()
 
     def _fit_layers(self) -> None:
@@ -107,9 +111,12 @@ class ModelSpec:
                     "layers"
                 )
             object.__setattr__(self, name, value)
-        for window in self.layer_windows:
+        for layer, window in enumerate(self.layer_windows):
             if window is not None:
-                count("layer_windows", window)
+                count(f"layer_windows[{layer}]", window)
+        for layer, (heads, head_dim) in enumerate(self.layer_kv_shapes):
+            count(f"layer_kv_shapes[{layer}][0]", heads)
+            count(f"layer_kv_shapes[{layer}][1]", head_dim)
         if all(shape == (self.num_key_value_heads, self.head_dim) for shape in self.layer_kv_shapes):
             object.__setattr__(self, "layer_kv_shapes", ())
 
@@ -229,3 +236,22 @@ class GPUSpec:
     def __post_init__(self) -> None:
         for name in ("memory_bytes", "memory_bandwidth", "bf16_flops"):
             amount(name, getattr(self, name), minimum=1, limit=10**21)
+        for name in ("fp8_flops", "link_bandwidth", "pcie_bandwidth", "reported_memory_bytes"):
+            if getattr(self, name) is not None:
+                amount(name, getattr(self, name), minimum=1, limit=10**21)
+
+
+def model_spec(name: str, value: Any) -> ModelSpec:
+    """`value` when it is a `ModelSpec`; ValueError naming the argument `name` and how to get one otherwise."""
+    if not isinstance(value, ModelSpec):
+        raise ValueError(
+            f"{name}={shown(value)} must be a ModelSpec: get_model('llama-3-8b'), or ModelSpec.from_hf_config(path)"
+        )
+    return value
+
+
+def gpu_spec(name: str, value: Any) -> GPUSpec:
+    """`value` when it is a `GPUSpec`; ValueError naming the argument `name` and how to get one otherwise."""
+    if not isinstance(value, GPUSpec):
+        raise ValueError(f"{name}={shown(value)} must be a GPUSpec, such as get_gpu('h100-sxm')")
+    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mini_engine.arguments import count
+from mini_engine.arguments import count, flag
 from mini_engine.explain import explained
 
 
@@ -47,9 +47,7 @@ def attn_pairs(n: int, m: int, cache: bool) -> int:
     become linear. Formula F22.
     """
     n, m = count("n", n), count("m", m)
-    if not isinstance(cache, bool):
-        raise ValueError(f"cache={cache!r} must be True or False")
-    if cache:
+    if flag("cache", cache):
         return n * (n + 1) // 2 + sum_of_integers(n + 1, n + m - 1)
     return tetrahedral(n + m - 1) - tetrahedral(n - 1)
 

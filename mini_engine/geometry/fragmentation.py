@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from mini_engine.arguments import Real, ceil_div, count, number
+from mini_engine.arguments import Real, ceil_div, count, listed, number, shown
 from mini_engine.explain import explained
 from mini_engine.units import significant
 
@@ -34,7 +34,7 @@ def reservation_utilization(used: Real, reserved: Real) -> Fraction:
     """Used over reserved, when a request reserves its greatest possible length up front. Formula F9."""
     used_, reserved_ = number("used", used), number("reserved", reserved, positive=True)
     if used_ > reserved_:
-        raise ValueError(f"used={used} is more than reserved={reserved}")
+        raise ValueError(f"used={shown(used)} is more than reserved={shown(reserved)}")
     return used_ / reserved_
 
 
@@ -94,7 +94,9 @@ def _(shares: FragBreakdown, token: Real, reserved: Real, internal: Real, extern
 
 
 def _lengths(lengths: Sequence[int]) -> list[int]:
-    checked = [count(f"lengths[{i}]", length, minimum=0) for i, length in enumerate(lengths)]
+    if isinstance(lengths, Iterator):  # it can be read only once, and the working reads it again
+        raise ValueError(f"lengths={shown(lengths)} must be a list")
+    checked = [count(f"lengths[{i}]", length, minimum=0) for i, length in enumerate(listed("lengths", lengths))]
     if not sum(checked):
-        raise ValueError("lengths must hold at least one request of at least 1 token")
+        raise ValueError(f"lengths={shown(lengths)} must hold at least one request of at least 1 token")
     return checked

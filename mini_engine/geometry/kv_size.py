@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from mini_engine.arguments import count
-from mini_engine.catalog import ModelSpec
+from mini_engine.catalog import ModelSpec, model_spec
 from mini_engine.explain import explained
 from mini_engine.units import dtype_bytes, format_bytes
 
@@ -20,7 +20,7 @@ def kv_elems_per_token(cfg: ModelSpec) -> int:
     A key and a value per KV head and layer; with latent attention (MLA) one latent vector and one rotary key per
     layer. Formula F1.
     """
-    if cfg.is_mla:
+    if model_spec("cfg", cfg).is_mla:
         return cfg.num_attention_layers * cfg.latent_dim
     return sum(2 * heads * head_dim for heads, head_dim in cfg.kv_shapes)
 
@@ -93,7 +93,7 @@ def kv_elems_expanded(cfg: ModelSpec) -> int:
     For MLA: layers × heads × (qk_nope_head_dim + qk_rope_head_dim + v_head_dim), the cost of decompressing before
     caching. Otherwise F1.
     """
-    if not cfg.is_mla:
+    if not model_spec("cfg", cfg).is_mla:
         return kv_elems_per_token(cfg)
     return cfg.num_attention_layers * cfg.num_attention_heads * cfg.expanded_dim
 

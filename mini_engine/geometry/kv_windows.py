@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from mini_engine.arguments import count
-from mini_engine.catalog import ModelSpec
+from mini_engine.arguments import count, shown
+from mini_engine.catalog import ModelSpec, model_spec
 from mini_engine.explain import explained
 from mini_engine.geometry.kv_size import NOT_INCLUDED, layer_notes
 from mini_engine.units import dtype_bytes, format_bytes
@@ -24,7 +24,7 @@ def kv_bytes_hybrid(cfg: ModelSpec, windows: Sequence[int | None], S: int, kv_dt
     `windows` has one entry per attention layer (`cfg.layer_windows`), None for one that keeps all S. A window w keeps
     the last w tokens, the newest included. Formula F4.
     """
-    S = count("S", S, minimum=0)
+    cfg, S = model_spec("cfg", cfg), count("S", S, minimum=0)
     per_element = dtype_bytes("kv_dtype", kv_dtype)
     windows = _checked(cfg, windows)
     return sum(
@@ -57,7 +57,7 @@ def _elems_by_layer(cfg: ModelSpec) -> list[int]:
 
 def _checked(cfg: ModelSpec, windows: Sequence[int | None]) -> list[int | None]:
     if isinstance(windows, str | bytes) or not isinstance(windows, Sequence):
-        raise ValueError(f"windows={windows!r} must list one entry (None or an integer) per attention layer")
+        raise ValueError(f"windows={shown(windows)} must list one entry (None or an integer) per attention layer")
     if len(windows) != cfg.num_attention_layers:
         raise ValueError(
             f"windows has {len(windows)} entries, {cfg.name or 'the model'} has {cfg.num_attention_layers} "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mini_engine.arguments import ceil_div, count
-from mini_engine.catalog import ModelSpec
+from mini_engine.catalog import ModelSpec, model_spec
 from mini_engine.explain import explained
 from mini_engine.geometry.kv_size import NOT_INCLUDED, kv_bytes_per_token
 from mini_engine.units import dtype_bytes, format_bytes
@@ -23,7 +23,7 @@ def kv_bytes_per_token_per_gpu(cfg: ModelSpec, tp: int, kv_dtype: str = "bf16") 
     An MLA latent belongs to all heads at once and cannot be split by heads: every GPU holds all of it. Formula F6.
     """
     tp = count("tp", tp)
-    if cfg.is_mla:
+    if model_spec("cfg", cfg).is_mla:
         return kv_bytes_per_token(cfg, kv_dtype)
     elems = sum(2 * ceil_div(heads, tp) * head_dim for heads, head_dim in cfg.kv_shapes)
     return elems * dtype_bytes("kv_dtype", kv_dtype)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 
 from mini_engine.arguments import count
-from mini_engine.catalog import ModelSpec
+from mini_engine.catalog import ModelSpec, model_spec
 from mini_engine.explain import explained
 from mini_engine.units import dtype_bytes, format_bytes
 
@@ -41,7 +41,7 @@ def param_breakdown(cfg: ModelSpec) -> ParamBreakdown:
     Raises ValueError for models with layers whose weights the configuration's attention and MLP fields do not
     describe (SSM, linear attention).
     """
-    return _counted(cfg, cfg.num_experts)
+    return _counted(cfg, model_spec("cfg", cfg).num_experts)
 
 
 def _counted(cfg: ModelSpec, experts: int) -> ParamBreakdown:
@@ -121,7 +121,7 @@ def active_params(cfg: ModelSpec, tokens: int = 1) -> int:
     With one token it is the number that 2 FLOPs each are spent on. A dense model reads everything.
     """
     tokens = count("tokens", tokens)
-    return _counted(cfg, min(cfg.num_experts, tokens * cfg.num_experts_per_tok)).total
+    return _counted(cfg, min(model_spec("cfg", cfg).num_experts, tokens * cfg.num_experts_per_tok)).total
 
 
 @active_params.working

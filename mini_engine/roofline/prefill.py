@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from mini_engine.arguments import Real, amount, count, number, share
-from mini_engine.catalog import ModelSpec
+from mini_engine.arguments import Real, amount, count, flag, number, share
+from mini_engine.catalog import ModelSpec, model_spec
 from mini_engine.explain import explained
 from mini_engine.geometry import active_params, prefix_hit_tokens
 from mini_engine.units import exact, format_rate, format_seconds, significant
@@ -27,7 +27,7 @@ def prefill_flops(N: Real, S: int, L: int, n_q: int, d: int, causal: bool = True
     """
     N_, S, done = amount("N", N), count("S", S, minimum=0), count("done", done, minimum=0)
     per_score = 2 * count("L", L) * count("n_q", n_q) * count("d", d)
-    if not causal:
+    if not flag("causal", causal):
         if done:
             raise ValueError(
                 f"done={done} needs causal=True: without a mask every token attends to all, so there are no chunks"
@@ -76,13 +76,13 @@ def prefill_saving(P: int, L: int, B: int, cfg: ModelSpec) -> PrefillSaving:
 
     The FLOP share is smaller: the tokens that are left attend to all of the prefix.
     """
-    hit = prefix_hit_tokens(P, L, B)
+    hit, L = prefix_hit_tokens(P, L, B), count("L", L)
     whole, rest = _flops(cfg, L, 0), _flops(cfg, L - hit, hit)
     return PrefillSaving(Fraction(hit, L), 1 - Fraction(rest, whole))
 
 
 def _flops(cfg: ModelSpec, tokens: int, done: int) -> int:
-    head_dim = cfg.head_dim
+    head_dim = model_spec("cfg", cfg).head_dim
     return prefill_flops(
         active_params(cfg), tokens, cfg.num_attention_layers, cfg.num_attention_heads, head_dim, done=done
     )

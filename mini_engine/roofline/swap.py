@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from mini_engine.arguments import Real, count, number, share
-from mini_engine.catalog import ModelSpec
+from mini_engine.catalog import ModelSpec, model_spec
 from mini_engine.explain import explained
 from mini_engine.roofline.prefill import prefill_flops, prefill_time
 from mini_engine.units import dtype_bytes, format_bytes, format_rate, format_seconds, significant
@@ -107,7 +107,7 @@ def block_copy_bytes(cfg: ModelSpec, block: int, kv_dtype: str = "bf16") -> int:
     A swap copies many of these.
     """
     per_element = dtype_bytes("kv_dtype", kv_dtype)
-    elems = cfg.latent_dim if cfg.is_mla else cfg.num_key_value_heads * cfg.head_dim
+    elems = cfg.latent_dim if model_spec("cfg", cfg).is_mla else cfg.num_key_value_heads * cfg.head_dim
     return count("block", block) * elems * per_element
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from mini_engine.arguments import Real, amount, ceil_div, choice, count, share
-from mini_engine.catalog import GPUSpec, ModelSpec
+from mini_engine.catalog import GPUSpec, ModelSpec, gpu_spec, model_spec
 from mini_engine.geometry import (
     active_params,
     kv_budget,
@@ -117,6 +117,7 @@ def size(
     memory: "nominal", the size on the box, or "reported", what the driver shows. overhead: bytes of activations and
     runtime per GPU. num_params: for models whose weights cannot be counted from their configuration.
     """
+    model, gpu = model_spec("model", model), gpu_spec("gpu", gpu)
     tp, block = count("tp", tp, limit=10**6), count("block", block, limit=10**6)
     context, batch = count("context", context, limit=10**9), count("batch", batch, limit=10**9)
     overhead, util = amount("overhead", overhead), share("util", util)

@@ -11,7 +11,8 @@ import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from mini_engine.workload.trace import Trace, TraceError, TraceRequest
+from mini_engine.arguments import count, shown
+from mini_engine.workload.trace import Trace, TraceError, TraceRequest, lines
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 EPOCH = datetime(2000, 1, 1)
@@ -24,12 +25,15 @@ def load_azure(path: str | os.PathLike[str]) -> Trace:
     TraceError names the line of a malformed row.
     """
     path = Path(path)
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.reader(file)
+    rows = csv.reader(lines(path))
+    try:
         header = tuple(next(rows, ()))
         if header != COLUMNS:
-            raise TraceError(f"{path}:1: the header is {','.join(header) or 'missing'}, expected {','.join(COLUMNS)}")
+            found = shown(",".join(header)) if header else "missing"
+            raise TraceError(f"{path}:1: the header is {found}, expected {','.join(COLUMNS)}")
         parsed = [_row(f"{path}:{rows.line_num}", row) for row in rows if row]
+    except csv.Error as error:
+        raise TraceError(f"{path}:{rows.line_num}: not CSV: {error}") from None
     if not parsed:
         raise TraceError(f"{path}: there are no requests below the header")
     start = min(time for time, _, _ in parsed)
@@ -48,7 +52,10 @@ def save_azure(trace: Trace, path: str | os.PathLike[str]) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         for request in trace:
-            stamp = EPOCH + timedelta(seconds=request.arrival)
+            try:
+                stamp = EPOCH + timedelta(seconds=request.arrival)
+            except OverflowError:
+                raise ValueError(f"arrival={request.arrival} is no date: its year is beyond 9999") from None
             writer.writerow((f"{stamp:%Y-%m-%d %H:%M:%S.%f}0", request.num_prompt_tokens, request.num_output_tokens))
 
 
@@ -58,15 +65,14 @@ def _row(where: str, row: list[str]) -> tuple[datetime, int, int]:
     try:
         time = datetime.fromisoformat(row[0].strip()[:26])  # the files have seven fractional digits, Python reads six
     except ValueError:
-        raise TraceError(f"{where}: TIMESTAMP {row[0]!r} is not like 2023-11-16 18:15:46.6805900") from None
+        raise TraceError(f"{where}: TIMESTAMP {shown(row[0])} is not like 2023-11-16 18:15:46.6805900") from None
+    if time.tzinfo is not None:
+        raise TraceError(f"{where}: TIMESTAMP {shown(row[0])} has a time zone, expected none")
     return time, _tokens(where, COLUMNS[1], row[1]), _tokens(where, COLUMNS[2], row[2])
 
 
 def _tokens(where: str, name: str, cell: str) -> int:
     try:
-        tokens = int(cell)
+        return count(name, int(cell))
     except ValueError:
-        raise TraceError(f"{where}: {name} {cell!r} is not an integer") from None
-    if tokens < 1:
-        raise TraceError(f"{where}: {name} {tokens} must be at least 1")
-    return tokens
+        raise TraceError(f"{where}: {name}={shown(cell)} must be an integer of at least 1") from None

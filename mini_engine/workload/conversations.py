@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from mini_engine.arguments import ceil_div, count, number
+from mini_engine.arguments import ceil_div, count, real
 from mini_engine.workload.generate import arrival_times
+from mini_engine.workload.profile import arrival_rate
 from mini_engine.workload.trace import Trace, TraceRequest
 
 
@@ -35,9 +36,9 @@ def multi_turn(
     for name, value in sizes.items():
         count(name, value, minimum=0 if name == "system_tokens" else 1, limit=10**6)
     count("block_tokens", block_tokens)
-    think = float(number("think_time", think_time))
+    think = float(real("think_time", think_time, minimum=0, limit=10**7))
     random = Random(count("seed", seed, minimum=0))
-    starts = arrival_times(random, num_sessions, float(number("rate", rate, positive=True)), 1.0)
+    starts = arrival_times(random, num_sessions, arrival_rate("rate", rate), 1.0)
     ids = _Blocks(block_tokens)
     requests = []
     for session, start in enumerate(starts):
@@ -71,7 +72,7 @@ def shared_prefix(
     count("output_tokens", output_tokens, limit=10**6)
     count("block_tokens", block_tokens)
     random = Random(count("seed", seed, minimum=0))
-    arrivals = arrival_times(random, num_requests, float(number("rate", rate, positive=True)), 1.0)
+    arrivals = arrival_times(random, num_requests, arrival_rate("rate", rate), 1.0)
     ids = _Blocks(block_tokens)
     requests = []
     for i, arrival in enumerate(arrivals):

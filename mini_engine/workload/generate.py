@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from random import Random
 
-from mini_engine.arguments import ceil_div, count
+from mini_engine.arguments import ceil_div, count, shown
 from mini_engine.workload.prefix_reuse import prefix_reuse
 from mini_engine.workload.profile import KNOTS, Profile
 from mini_engine.workload.summary import variation
@@ -20,6 +20,8 @@ from mini_engine.workload.trace import Trace, TraceRequest
 
 def synthesize(profile: Profile, num_requests: int, seed: int = 0) -> Trace:
     """A synthetic trace of `num_requests` requests with the statistics of `profile`; the same for the same seed."""
+    if not isinstance(profile, Profile):
+        raise ValueError(f"profile={shown(profile)} must be a Profile: profiles()[name], or profile(trace)")
     num_requests = count("num_requests", num_requests, minimum=2, limit=10**6)
     random = Random(count("seed", seed, minimum=0))
     prompts = _lengths(random, profile.prompt_quantiles, profile.prompt_mean, num_requests)

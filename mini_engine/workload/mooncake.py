@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from mini_engine.arguments import ceil_div
-from mini_engine.workload.trace import Trace, TraceError, TraceRequest
+from mini_engine.arguments import COUNT_LIMIT, ceil_div, count
+from mini_engine.workload.trace import ID_LIMIT, Trace, TraceError, TraceRequest, lines
 
 BLOCK_TOKENS = 512
 
@@ -22,17 +22,17 @@ def load_mooncake(path: str | os.PathLike[str], block_tokens: int = BLOCK_TOKENS
 
     TraceError names the line of a malformed row.
     """
-    path = Path(path)
-    with path.open(encoding="utf-8") as file:
-        requests = [_row(f"{path}:{n}", line, block_tokens) for n, line in enumerate(file, 1) if line.strip()]
-    if not requests:
+    path, block_tokens = Path(path), count("block_tokens", block_tokens)
+    rows = []
+    for n, line in enumerate(lines(path), 1):
+        if line.strip():
+            rows.append(_row(f"{path}:{n}", line, block_tokens))
+    if not rows:
         raise TraceError(f"{path}: there are no requests")
-    requests.sort(key=lambda request: request.arrival)
-    start = requests[0].arrival
-    moved = tuple(
-        TraceRequest((r.arrival - start) / 1000, r.num_prompt_tokens, r.num_output_tokens, r.hash_ids) for r in requests
-    )
-    return Trace(path.stem, moved, block_tokens, synthetic=path.stem.startswith("synthetic_"))
+    rows.sort(key=lambda row: row[0])
+    start = rows[0][0]
+    requests = tuple(TraceRequest((time - start) / 1000, n, m, ids) for time, n, m, ids in rows)
+    return Trace(path.stem, requests, block_tokens, synthetic=path.stem.startswith("synthetic_"))
 
 
 def save_mooncake(trace: Trace, path: str | os.PathLike[str]) -> None:
@@ -48,33 +48,31 @@ def save_mooncake(trace: Trace, path: str | os.PathLike[str]) -> None:
             file.write(json.dumps(row) + "\n")
 
 
-def _row(where: str, line: str, block_tokens: int) -> TraceRequest:
-    """A line as a request whose arrival is still in milliseconds."""
+def _row(where: str, line: str, block_tokens: int) -> tuple[int, int, int, tuple[int, ...]]:
+    """A line as milliseconds, prompt tokens, output tokens and ids of blocks."""
     try:
         row = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # broken JSON, a number of thousands of digits, endless nesting
         raise TraceError(f"{where}: not JSON: {error}") from None
     if not isinstance(row, dict):
         raise TraceError(f"{where}: a {type(row).__name__}, expected an object")
-    time = _integer(where, row, "timestamp", 0)
+    time = _integer(where, row, "timestamp", 0, 10**14)
     prompt, output = _integer(where, row, "input_length", 1), _integer(where, row, "output_length", 1)
     ids = row.get("hash_ids")
-    if not isinstance(ids, list) or not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in ids):
+    if not isinstance(ids, list) or not all(type(i) is int and 0 <= i <= ID_LIMIT for i in ids):
         raise TraceError(f"{where}: hash_ids must be a list of integers of at least 0")
     blocks = ceil_div(prompt, block_tokens)
     if len(ids) != blocks:
         raise TraceError(
             f"{where}: {len(ids)} hash_ids for {prompt} tokens, expected {blocks} of {block_tokens} tokens each"
         )
-    return TraceRequest(time, prompt, output, tuple(ids))
+    return time, prompt, output, tuple(ids)
 
 
-def _integer(where: str, row: dict[str, Any], name: str, least: int) -> int:
-    value = row.get(name)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TraceError(
-            f"{where}: {name} is {value!r}, expected an integer" if name in row else f"{where}: {name} is missing"
-        )
-    if value < least:
-        raise TraceError(f"{where}: {name} {value} must be at least {least}")
-    return value
+def _integer(where: str, row: dict[str, Any], name: str, least: int, limit: int = COUNT_LIMIT) -> int:
+    if name not in row:
+        raise TraceError(f"{where}: {name} is missing")
+    try:
+        return count(name, row[name], minimum=least, limit=limit)
+    except ValueError as error:
+        raise TraceError(f"{where}: {error}") from None

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from fractions import Fraction
 
-from mini_engine.arguments import count
+from mini_engine.arguments import count, shown
 from mini_engine.workload.trace import Trace
 
 
@@ -29,6 +29,8 @@ def prefix_reuse(trace: Trace, capacity: int | None = None) -> PrefixReuse:
     Every block of a request is looked up in order and moved to the recent end; misses are inserted and evict the
     oldest. ValueError for a trace without hash ids.
     """
+    if not isinstance(trace, Trace):
+        raise ValueError(f"trace={shown(trace)} must be a Trace: load_trace(path), or one that a generator makes")
     if trace.block_tokens is None:
         raise ValueError(f"the trace {trace.name!r} has no hash_ids, so nothing is known about shared prefixes")
     if capacity is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import MISSING, asdict, dataclass
+from dataclasses import fields as dataclass_fields
 from typing import Any
 
+from mini_engine.arguments import COUNT_LIMIT, count, real, shown
 from mini_engine.data_files import data_dir
 from mini_engine.metrics import percentile
 from mini_engine.workload.prefix_reuse import prefix_reuse
@@ -40,16 +42,39 @@ class Profile:
 
     def __post_init__(self) -> None:
         for name in ("prompt_quantiles", "output_quantiles"):
-            values = tuple(getattr(self, name))
-            if len(values) != len(KNOTS) or list(values) != sorted(values) or values[0] < 1:
-                raise ValueError(
-                    f"{name} must be {len(KNOTS)} rising numbers of at least 1, one for each of the percentiles {KNOTS}"
-                )
-            object.__setattr__(self, name, values)
-        if not self.rate > 0 or not self.gap_cv >= 0:
-            raise ValueError(f"rate={self.rate} must be above 0 and gap_cv={self.gap_cv} at least 0")
-        if self.reuse_bound is not None and not 0 <= self.reuse_bound < 1:
+            object.__setattr__(self, name, _rising(name, getattr(self, name)))
+        for name in ("name", "attribution"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name}={shown(getattr(self, name))} must be a text")
+        arrival_rate("rate", self.rate)
+        real("gap_cv", self.gap_cv, minimum=0, limit=1000)
+        for name in ("prompt_mean", "output_mean"):
+            real(name, getattr(self, name), minimum=1, limit=COUNT_LIMIT)
+        if self.block_tokens is not None:
+            count("block_tokens", self.block_tokens)
+        count("common_blocks", self.common_blocks, minimum=0, limit=10**6)
+        real("reuse_distance", self.reuse_distance, minimum=0, limit=COUNT_LIMIT)
+        if self.reuse_bound is not None and real("reuse_bound", self.reuse_bound, minimum=0) >= 1:
             raise ValueError(f"reuse_bound={self.reuse_bound} must be at least 0 and below 1")
+
+
+def _rising(name: str, values: Any) -> tuple[float, ...]:
+    listed = tuple(values) if isinstance(values, list | tuple) else ()
+    for i, value in enumerate(listed):
+        real(f"{name}[{i}]", value, minimum=1, limit=COUNT_LIMIT)
+    if len(listed) != len(KNOTS) or list(listed) != sorted(listed):
+        raise ValueError(
+            f"{name}={shown(values)} must be {len(KNOTS)} rising numbers of at least 1, one for each of the "
+            f"percentiles {KNOTS}"
+        )
+    return listed
+
+
+def arrival_rate(name: str, value: Any) -> float:
+    """Requests per second as a float: between one in 30 years and a billion a second."""
+    if real(name, value, limit=10**9) < 1e-9:
+        raise ValueError(f"{name}={shown(value)} must be above 0 requests per second (at least 1e-9)")
+    return float(value)
 
 
 def profile(trace: Trace, name: str = "", attribution: str = "") -> Profile:
@@ -109,6 +134,12 @@ def profiles() -> dict[str, Profile]:
 
 
 def from_json(fields: Mapping[str, Any]) -> Profile:
+    """A profile from its entry in profiles.json. ValueError names a field that is missing or unknown."""
+    known = {field.name: field.default is MISSING for field in dataclass_fields(Profile)}
+    wrong = [f"{name} is unknown" for name in fields if name not in known]
+    wrong += [f"{name} is missing" for name, needed in known.items() if needed and name not in fields]
+    if wrong:
+        raise ValueError(f"the profile {shown(fields.get('name', ''))}: {', '.join(wrong)}")
     return Profile(**fields)
 
 

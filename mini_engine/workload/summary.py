@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from mini_engine.arguments import shown
 from mini_engine.metrics import percentile
 from mini_engine.workload.prefix_reuse import prefix_reuse
 from mini_engine.workload.trace import Trace
@@ -60,6 +61,8 @@ class TraceSummary:
 
 def summarize(trace: Trace) -> TraceSummary:
     """The numbers by which traces are compared."""
+    if not isinstance(trace, Trace):
+        raise ValueError(f"trace={shown(trace)} must be a Trace: load_trace(path), or one that a generator makes")
     arrivals = [request.arrival for request in trace]
     span = arrivals[-1] - arrivals[0]
     return TraceSummary(

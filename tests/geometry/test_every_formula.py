@@ -6,12 +6,14 @@ import inspect
 import re
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from mini_engine import geometry, roofline
+from tests.bad_values import NEVER, SOMETIMES, is_refused, is_refused_or_computed
 from tests.geometry.valid_calls import ALL, Call
 
-BAD = [-1, 1.5, None, "many", float("nan"), float("inf"), -float("inf"), 10**400, "1e999999999", True, [1]]
+BAD = [*NEVER, -1, 1.5, None, True, False, np.True_, [1], (), {}]
 FRACTIONS_ALLOWED = {
     "bits",
     "scale_bytes",
@@ -58,11 +60,29 @@ def test_the_list_of_calls_is_complete():
 def test_bad_numbers_are_refused_by_name(each: Call, name: str):
     default = inspect.signature(each.function).parameters[name].default
     for bad in BAD:
-        if (bad == 1.5 and name in FRACTIONS_ALLOWED) or (bad is None and default is None):
+        if (isinstance(bad, float) and bad == 1.5 and name in FRACTIONS_ALLOWED) or (bad is None and default is None):
             continue
         for function in (each.function, each.function.explain):
-            with pytest.raises(ValueError, match=rf"\b{name}="):
-                function(**each.arguments | {name: bad})
+            is_refused(function, each.arguments, name, bad)
+
+
+@pytest.mark.parametrize(("each", "name"), numeric_arguments())
+def test_odd_numbers_are_refused_or_computed(each: Call, name: str):
+    for value in SOMETIMES:
+        for function in (each.function, each.function.explain):
+            is_refused_or_computed(function, each.arguments, name, value)
+
+
+@pytest.mark.parametrize("each", ALL, ids=str)
+def test_what_is_no_number_is_checked_too(each: Call):
+    for name in NOT_NUMBERS & set(each.arguments):
+        for bad in [*NEVER, None, "llama-3-70b", 2, ["bf16"], {}]:
+            is_refused(each.function, each.arguments, name, bad)
+
+
+def test_a_model_by_its_name_is_told_where_to_find_it():
+    with pytest.raises(ValueError, match=r"cfg='llama-3-70b' must be a ModelSpec: get_model\("):
+        geometry.kv_bytes_per_token("llama-3-70b")
 
 
 @pytest.mark.parametrize(("each", "name"), numeric_arguments())
