@@ -50,7 +50,8 @@ for n in (500, 600):
         answer = llm.generate([[5] * n], SamplingParams(max_tokens=8, ignore_eos=True), progress=False)[0]
         print(f"a prompt of {n} tokens: {len(answer.outputs[0].token_ids)} new tokens")
     except ValueError as error:
-        print(f"a prompt of {n} tokens: {textwrap.fill(str(error), 90, subsequent_indent='    ')}")
+        print(f"a prompt of {n} tokens: refused")
+        print(textwrap.indent(textwrap.fill(str(error), 76), "    "))
 
 # %% [markdown] lang="en"
 # Nothing is broken. A MiB of cache simply ends somewhere. The question is where, and you want the answer before you
@@ -82,7 +83,7 @@ print(f"{MIB:,} B // {per_token:,} B = {MIB // per_token} tokens, so 500 fit and
 
 # %% tags=["claim-terms"]
 def count_bytes(spec, tokens=64, sequences=1, dtype=torch.float16):
-    """Bytes that the engine's tensors take for so many sequences of so many tokens, whole blocks of 16."""
+    """What the engine's tensors take for these sequences, in blocks of 16 tokens."""
     backend = TorchBackend(random_model(spec, dtype=dtype))
     backend.init_kv(num_blocks=sequences * tokens // 16, block_size=16)
     return sum(pool[:, 1:].nbytes for pool in backend.pools.values())
@@ -237,6 +238,8 @@ for s in (llama, mha):
 # GB. Powers of two come out round in GiB. Most wrong capacity numbers come from putting one where the other belongs.
 
 # %% tags=["claim-gb-gib"]
+from mini_engine.geometry import weight_bytes
+
 h100 = get_gpu("h100-sxm")
 total = kv_total_bytes(llama, 4096, 32)
 print(f"32 x 4,096 tokens: {kv_bytes_per_token(llama):,} x {32 * 4096:,} = {total:,} B")
@@ -245,7 +248,7 @@ for name, card in (("a card of 80 GB", h100.memory_bytes), ("what its driver rep
     print(
         f"{name:<24} {card:>14,} B = {card / GB:.2f} GB = {card / GIB:.2f} GiB; the cache is {total / card:.1%} of it"
     )
-print(f"the weights, at 2 bytes each: {2 * 70_553_706_496 / GB:.1f} GB. They do not fit on that card at all.")
+print(f"the weights, at 2 bytes each: {weight_bytes(llama) / GB:.1f} GB. They do not fit on that card at all.")
 print()
 slip = 6_710_886_400
 print(f"a published table prints {slip / GB:.1f} GiB for {slip:,} B, which is {slip / GIB:g} GiB = {slip / GB:.2f} GB")
@@ -290,15 +293,15 @@ bytes_left = check("02.bytes_left", bytes_left)
 # </details>
 
 # %% tags=["claim-320-gib"]
-weights = 2 * 70_553_706_496  # Llama-3-70B, counted; bf16
-print("node          sequences   cache      left, without a cache    left, with it")
-for cards, sequences in ((8, 16), (4, 16), (8, 32)):
+weights = weight_bytes(llama)  # bf16: 2 bytes for each of 70,553,706,496 parameters
+reported = Fraction(h100.reported_memory_bytes, GB)
+print("node             sequences   cache      left, without a cache     left, with it")
+for cards, card, sequences in ((8, 80, 16), (8, reported, 16), (4, 80, 16), (8, 80, 32)):
     cache_gib = kv_total_bytes(mha, 8192, sequences) // GIB
-    before, after = bytes_left(cards, 80, weights, 0), bytes_left(cards, 80, weights, cache_gib)
-    verdict = "fits" if after >= 0 else "does not fit"
-    print(
-        f"{cards} x 80 GB {sequences:12} {cache_gib:6} GiB {before / GB:9.1f} GB = {before / GIB:6.1f} GiB {after / GB:9.1f} GB  {verdict}"
-    )
+    before, after = (bytes_left(cards, card, weights, gib) for gib in (0, cache_gib))
+    node, verdict = f"{cards} x {float(card):.4g} GB", "fits" if after >= 0 else "does not fit"
+    room = f"{float(before) / GB:7.1f} GB = {float(before) / GIB:6.1f} GiB"
+    print(f"{node:<14} {sequences:10} {cache_gib:6} GiB   {room} {float(after) / GB:9.1f} GB   {verdict}")
 
 # %% [markdown] lang="en"
 # The claim is false: it fits on 8 cards. It is true for 4 cards, and for 32 sequences. A size without its node, batch
@@ -342,7 +345,7 @@ for name in ("mistral-7b-v0.1", "mixtral-8x7b", "llama-2-7b", "qwen3-32b", "qwen
 
 # %% [markdown] lang="en"
 # Parameters are not in the formula. Experts sit in the MLP, which keeps nothing between tokens. And the model with the
-# fewest parameters here has almost the largest cache. What counts is L, K and D.
+# fewest parameters here has the largest cache. What counts is L, K and D.
 #
 # ## How many requests fit?
 #
@@ -413,6 +416,7 @@ concurrency = check("02.concurrency", concurrency)
 contexts = (2048, 4096, 8192, 32768)
 print(f"8 GB are {8 * GB / GIB:.2f} GiB. Published:", *[f"{published(8, share, c):3}" for c in contexts])
 print("                            right:", *[f"{concurrency(8, share, c):3}" for c in contexts])
+print(f"before rounding down: {', '.join(f'{8 * GB / (share * c):.2f}' for c in contexts)}")
 engine = LLM(tiny, backend="torch", kv_cache_bytes=2_000_000, enable_prefix_caching=False).engine
 for i in range(30):
     # 63 tokens and one that is generated: the 64th gets its K and V in the second step
@@ -421,22 +425,21 @@ engine.step()
 print(
     f"engine with 2,000,000 B: {engine.stats().num_running} requests run, you say {concurrency(Fraction(2, 1000), 2048, 64)}"
 )
-print(f"before rounding down: {', '.join(f'{8 * GB / (share * c):.2f}' for c in contexts)}")
 print()
-cards = {"80 GB": h100.memory_bytes, "as reported": h100.reported_memory_bytes}
-print("card          used  parameters       overhead   2,048  4,096  8,192  32,768")
-for card, used, name, overhead in (
-    ("80 GB", "1", 70 * 10**9, 2),
-    ("80 GB", "1", 70 * 10**9, 5),
-    ("80 GB", "1", "llama-3-70b", 2),
-    ("80 GB", "1", "llama-2-70b", 2),
-    ("as reported", "1", 70 * 10**9, 2),
-    ("as reported", "0.9", "llama-3-70b", 2),
+box, driver = h100.memory_bytes, h100.reported_memory_bytes
+exactly = {version: params(get_model(f"llama-{version}-70b")) for version in (2, 3)}
+print("a card has        used      parameters  overhead   2,048  4,096  8,192  32,768")
+for card, used, count, overhead in (
+    (box, "1", 70 * 10**9, 2),
+    (box, "1", 70 * 10**9, 5),
+    (box, "1", exactly[3], 2),
+    (box, "1", exactly[2], 2),
+    (driver, "1", 70 * 10**9, 2),
+    (driver, "0.9", exactly[3], 2),
 ):
-    count = params(get_model(name)) if isinstance(name, str) else name
-    left = kv_budget(cards[card], count, overhead * GB, used)  # 2 bytes each on 2 GPUs: as many bytes as parameters
-    row = "".join(f"{concurrency(Fraction(left, GB), share, c):7}" for c in contexts)
-    print(f"{card:<13} {used:>4}  {count:14,} {overhead:6} GB {row}")
+    left = kv_budget(card, count, overhead * GB, used)  # 2 bytes each, on 2 GPUs: a byte a parameter
+    fit = "".join(f"{concurrency(Fraction(left, GB), share, c):7}" for c in contexts)
+    print(f"{card:,} B {used:>4} {count:15,} {overhead:6} GB {fit}")
 
 # %% [markdown] lang="en"
 # At 8,192 tokens the same two cards hold 3 to 10 requests. No line of the table is wrong. A capacity number without its
@@ -538,7 +541,7 @@ steps = [
     ("8 GPUs\nin place of 2", large_node / (kv_per_gpu(llama, 8, 1) * S)),
     ("2,000 tokens\nshared", (large_node / kv_per_gpu(llama, 8, 1) - prefix) / (S - prefix)),
 ]
-latent = dataclasses.replace(deepseek, num_hidden_layers=80, layer_windows=(), num_moe_layers=77)
+latent = dataclasses.replace(deepseek, num_hidden_layers=80)  # its latent, in as many layers as Llama has
 print("each lever alone, from GQA on 2 GPUs in bf16, and a latent in its place; requests of 8,192 tokens")
 for name, s, tp, width in (
     ("as it is", llama, 2, 2),
@@ -646,13 +649,12 @@ with tempfile.TemporaryDirectory() as folder:
     with redirect_stdout(io.StringIO()) as printed:
         main(["size", "--model", str(path), "--gpu", "h100-sxm", "--context", "8192", "--batch", "32", "--json"])
 command = json.loads(printed.getvalue())
+room, names = command["max_concurrency"], ("kv_bytes_per_token", "max_concurrency", "kv_budget_bytes")
 print(f"you:     {kv_bytes(mine, 1):,} B a token")
-print(
-    f"command: {command['kv_bytes_per_token']:,} B a token, room for {command['max_concurrency']} sequences of 8,192 tokens"
-)
-print(
-    f"panel:   the same numbers: {all(f'{command[k]:,}' in shown.text for k in ('kv_bytes_per_token', 'max_concurrency', 'kv_budget_bytes'))}"
-)
+print(f"command: {command['kv_bytes_per_token']:,} B a token, room for {room} sequences of 8,192 tokens")
+print(f"panel:   the same numbers: {all(f'{command[name]:,}' in shown.text for name in names)}")
+print()
+print(shown.text)
 shown
 
 # %% tags=["claim-twelve-questions"]
@@ -681,7 +683,7 @@ predict("02.sixteen", value=None)
 # | overhead | measured at start by a trial run, activations included | what that fraction leaves |
 # | number format of K/V | `kv_cache_dtype` | `kv_cache_dtype` |
 # | tokens or blocks in the pool | `num_gpu_blocks` | `max_total_num_tokens` |
-# | requests that fit | the "Maximum concurrency" line | `max_running_requests` is a setting, not a size |
+# | requests that fit | the "Maximum concurrency" line | `max_running_requests`, an upper limit |
 #
 # Where the formula loses: the trial run's activation peak comes out of the same memory. It moves with settings that
 # seem to have nothing to do with the cache. A user found that 29,000 tokens failed where 20,000 and 35,000 started

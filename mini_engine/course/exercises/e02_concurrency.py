@@ -56,6 +56,8 @@ def _edge(candidate: Requests) -> None:
         exact = Fraction(per_token * context * requests, 10**9)
         _case(candidate, exact, per_token, context, f": exactly {requests} requests")
         _case(candidate, exact - Fraction(1, 10**9), per_token, context, f": one byte short of {requests}")
+    case = "budget_gb=10**18 - 1, kv_bytes_per_token=10**10, context=1: less than 10**17 by a tenth of a request"
+    expect_whole(candidate(10**18 - 1, 10**10, 1), 10**17 - 1, case)
 
 
 def _nothing(candidate: Requests) -> None:
@@ -87,6 +89,10 @@ def _float_division(budget_gb: Any, kv_bytes_per_token: int, context: int) -> fl
 
 def _int_too_late(budget_gb: Any, kv_bytes_per_token: int, context: int) -> int:
     return int(float(budget_gb) * 1e9 / float(kv_bytes_per_token * context))
+
+
+def _int_of_a_quotient(budget_gb: Any, kv_bytes_per_token: int, context: int) -> int:
+    return int(budget_gb * 10**9 / (kv_bytes_per_token * context))
 
 
 def _at_least_one(budget_gb: Any, kv_bytes_per_token: int, context: int) -> int:
@@ -133,6 +139,7 @@ CONCURRENCY = Exercise(
         Mutant("rounded up", _rounded_up, DOWN, "How TP8 came to be quoted with 194: 60.5 / 0.3125 is 193.6."),
         Mutant("float division", _float_division, UNITS, "`//` of floats gives a float. Requests are counted."),
         Mutant("int too late", _int_too_late, EDGE, "The float is rounded before int() sees it."),
+        Mutant("int of a quotient", _int_of_a_quotient, EDGE, "`/` of two ints is a float, rounded before int() sees it."),
         Mutant("refuses the last one", _strictly_less, UNITS, "A budget that holds exactly n requests holds n."),
         Mutant("at least one", _at_least_one, DOWN, "If none fits, the answer is none."),
         Mutant("at least one of the real ones", lambda b, k, s: _at_least_one(b, k, s) if s == 8192 else concurrency(b, k, s), NOTHING, "If none fits, the answer is none."),

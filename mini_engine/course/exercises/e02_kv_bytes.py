@@ -66,7 +66,7 @@ def _case(candidate: Size, config: Config, tokens: int, batch: int = 1, width: i
 
 def _layers(candidate: Size) -> None:
     for layers in (1, 2, 3):
-        _case(candidate, config_of(layers, 1, 1, 1), 1)
+        _case(candidate, config_of(layers, 1, 1, 1, 1), 1)
 
 
 def _kv_heads(candidate: Size) -> None:

@@ -45,6 +45,10 @@ def toy(layers: int, heads: int, size: int) -> ModelSpec:
     )
 
 
+def _layers(spec: ModelSpec) -> str:
+    return "1 layer" if spec.num_hidden_layers == 1 else f"{spec.num_hidden_layers} layers"
+
+
 def _case(candidate: PerGpu, spec: ModelSpec, tp: int, width: int = 1, note: str = "") -> None:
     if spec.is_mla:
         parts = f"kv_lora_rank={spec.kv_lora_rank}, qk_rope_head_dim={spec.qk_rope_head_dim}"
@@ -52,7 +56,7 @@ def _case(candidate: PerGpu, spec: ModelSpec, tp: int, width: int = 1, note: str
     else:
         parts = f"{spec.num_key_value_heads} KV heads of {spec.head_dim}"
         want = spec.num_hidden_layers * 2 * deal_heads(spec, tp) * spec.head_dim * width
-    case = f"{spec.name or 'a toy'}: {spec.num_hidden_layers} layers, {parts}; tp={tp}, bytes_per_number={width}{note}"
+    case = f"{spec.name or 'a toy'}: {_layers(spec)}, {parts}; tp={tp}, bytes_per_number={width}{note}"
     expect_whole(candidate(spec, tp, width), want, case)
 
 
