@@ -43,7 +43,7 @@ class Panel(W.VBox):
             self.figure.clear()
             self.readout = self.draw(self.figure, **self.values)
             self.png = figures.png(self.figure)
-        words = html.escape(self.readout).replace("\n", "<br>")
+        words = html.escape(self.readout).replace("\n", "<br>\n")
         self.view.value = f'<p role="status">{words}</p>{figures.img(self.png, self.readout)}'
 
     def _on_change(self, change: Any) -> None:

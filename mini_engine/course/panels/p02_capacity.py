@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from mini_engine.catalog import get_gpu, list_gpus, list_models
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LIGHT = "#B8B8B8"
+SMALL = re.compile(r" = [\d.,e-]+ GB = [\d.,e-]+ GiB \(([\d.,]+ [KM]iB)\)")
+"""Sizes below a GiB, as `format_bytes` writes them: the unit in parentheses is the one to read."""
 
 
 def controls(model: str = "llama-3-70b", params: str = "") -> dict[str, Any]:
@@ -84,7 +87,7 @@ def capacity(
     _memory_bar(memory, s)
     _time_bar(time, s)
     _legend(figure, s.fits)
-    return "\n".join([*_figures(s), "", *_arithmetic(s)])
+    return "\n".join([*_figures(s), *_arithmetic(s)])
 
 
 def _memory_bar(axes: Axes, s: Sizing) -> None:
@@ -139,19 +142,19 @@ def _figures(s: Sizing) -> list[str]:
 
 def _arithmetic(s: Sizing) -> list[str]:
     """The working of the calculators, as `mini-engine size` prints it, without what does not fit a panel."""
-    shard = one_shard(s.model, s.tp)
-    windows = (
-        kv_bytes_hybrid.steps(shard, shard.layer_windows, s.context, s.kv_dtype) if s.model.num_windowed_layers else []
-    )
+    windows = []
+    if s.model.num_windowed_layers:
+        shard = one_shard(s.model, s.tp)
+        steps = kv_bytes_hybrid.steps(shard, shard.layer_windows, s.context, s.kv_dtype)
+        kinds = [line for line in steps if " layers, " in line]
+        windows = [
+            f"with windows, one sequence on one GPU: {'; '.join([*kinds, format_bytes(s.kv_per_sequence_per_gpu)])}"
+        ]
     return [
         f"K/V per token: {_short(kv_bytes_per_token.steps(s.model, s.kv_dtype))}",
         f"per GPU: {_short(kv_bytes_per_token_per_gpu.steps(s.model, s.tp, s.kv_dtype))}",
         f"of the batch, all GPUs: {kv_total_bytes.steps(s.model, s.context, s.batch, s.kv_dtype)[-1][2:]}",
-        *(
-            [f"with windows, one sequence on one GPU: {format_bytes(s.kv_per_sequence_per_gpu)}", *windows]
-            if windows
-            else []
-        ),
+        *windows,
         f"weights per GPU: {s.num_params:,} parameters, {format_bytes(s.weights_per_gpu)}",
         f"budget per GPU: {_short(kv_budget.steps(s.memory, s.weights_per_gpu, s.overhead, s.util))}",
         f"room: {_short(max_concurrency.steps(s.budget, s.kv_per_token_per_gpu, s.context, s.block)[1:])}",
@@ -162,4 +165,4 @@ def _arithmetic(s: Sizing) -> list[str]:
 def _short(steps: list[str]) -> str:
     """Lines of a working in one line: the formula in words is left out where its numbers follow."""
     kept = [line for line, after in zip(steps, [*steps[1:], ""]) if line.startswith("=") or not after.startswith("=")]
-    return "; ".join(line.removeprefix("= ") for line in kept)
+    return SMALL.sub(r" = \1", "; ".join(line.removeprefix("= ") for line in kept))
