@@ -10,7 +10,6 @@ from mini_engine.arguments import count
 from mini_engine.backends.contiguous import CACHES, is_torch
 from mini_engine.config import EngineConfig
 from mini_engine.engine import LLMEngine
-from mini_engine.geometry import kv_elems_per_token
 
 KV_CACHE_BYTES = {"torch": 1 << 30, "numpy": 1 << 26}  # of the paged cache, unless the caller says otherwise
 PARTS = ("scheduler", "kv_manager", "record")  # options of LLMEngine itself; all others are EngineConfig's
@@ -38,14 +37,25 @@ def paged_engine(
     eos_token_ids: tuple[int, ...],
     num_blocks: int | None,
     kv_cache_bytes: int | None,
+    kv_cache_dtype: str | None,
     options: Mapping[str, Any],
 ) -> LLMEngine:
     """An LLMEngine over this model, with a cache of num_blocks blocks or kv_cache_bytes bytes. ValueError for bad options."""
     from mini_engine import backends  # each backend imports its library only when it is asked for
 
     kind = "torch" if is_torch(model) else "numpy"
+    backend: Any
+    if kind == "torch":
+        backend = backends.TorchBackend(model, kv_cache_dtype="auto" if kv_cache_dtype is None else kv_cache_dtype)
+    elif kv_cache_dtype in (None, "auto"):
+        backend = backends.NumpyBackend(model)
+    else:
+        raise ValueError(
+            f"kv_cache_dtype={kv_cache_dtype!r}: only backend='torch' keeps K/V in another type than the model's"
+        )
+    backend.eos_token_ids = eos_token_ids
     block_size = count("block_size", options.get("block_size", EngineConfig.block_size))
-    block_bytes = kv_elems_per_token(model.spec) * model.dtype.itemsize * block_size
+    block_bytes = backend.kv_bytes_per_token * block_size
     if num_blocks is None:
         size = count("kv_cache_bytes", KV_CACHE_BYTES[kind] if kv_cache_bytes is None else kv_cache_bytes)
         num_blocks = size // block_bytes
@@ -67,8 +77,6 @@ def paged_engine(
         config = EngineConfig(num_blocks=num_blocks, **{k: v for k, v in options.items() if k not in PARTS})
     except TypeError as error:
         raise ValueError(f"{error}: see EngineConfig for the options there are") from None
-    backend = (backends.TorchBackend if kind == "torch" else backends.NumpyBackend)(model)
-    backend.eos_token_ids = eos_token_ids
     return LLMEngine(config, backend, tokenizer=tokenizer, **parts)
 
 

@@ -39,6 +39,7 @@ class LLM:
                recomputes the whole sequence), or a cache class of your own
     attention: a causal attention function of your own (see `mini_engine.backends.contiguous.make_attend` for both)
     num_blocks, kv_cache_bytes: size of the paged cache, by one of the two; 1 GiB by default (NumPy: 64 MiB)
+    kv_cache_dtype: how the paged cache keeps K/V: "auto" (the model's dtype), or with torch "fp8" or "int8"
     options:   of the paged engine: those of `EngineConfig`, and `scheduler`, `kv_manager`, `record` of `LLMEngine`
 
     Raises ValueError for an unknown option or value, and what `load_model` raises.
@@ -55,11 +56,13 @@ class LLM:
         dtype: Any = None,
         num_blocks: int | None = None,
         kv_cache_bytes: int | None = None,
+        kv_cache_dtype: str | None = None,
         **options: Any,
     ) -> None:
         if backend not in BACKENDS:
             raise ValueError(f"backend={backend!r}: must be one of {', '.join(BACKENDS)}")
-        cache = checked_cache(cache, attention, {"num_blocks": num_blocks, "kv_cache_bytes": kv_cache_bytes, **options})
+        sizes = {"num_blocks": num_blocks, "kv_cache_bytes": kv_cache_bytes, "kv_cache_dtype": kv_cache_dtype}
+        cache = checked_cache(cache, attention, {**sizes, **options})
         if isinstance(model, str | os.PathLike):
             from mini_engine.models import load_model
 
@@ -79,7 +82,13 @@ class LLM:
         self.engine: LLMEngine | SequentialEngine
         if cache == "paged":
             self.engine = paged_engine(
-                self.model, self.tokenizer, self.eos_token_ids, num_blocks, kv_cache_bytes, options
+                self.model,
+                self.tokenizer,
+                self.eos_token_ids,
+                num_blocks,
+                kv_cache_bytes,
+                kv_cache_dtype,
+                options,
             )
         else:
             self.engine = SequentialEngine(

@@ -14,6 +14,7 @@ from mini_engine.backends.base import BatchInput, NumpyStepResult
 from mini_engine.backends.kv_arrays import MLA_DECODE, kv_arrays
 from mini_engine.backends.numpy_latent import latent_attention
 from mini_engine.cache import CacheOp
+from mini_engine.geometry import kv_elems_per_token
 
 
 class NumpyBackend:
@@ -30,6 +31,11 @@ class NumpyBackend:
         self.max_model_len: int = model.spec.max_model_len
         self.window_note: str = model.spec.window_note
         self.mla_decode = choice("mla_decode", mla_decode, MLA_DECODE)
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes that one token takes in the cache over all layers: float64 numbers, whatever the model's dtype."""
+        return 8 * kv_elems_per_token(self.model.spec)
 
     def init_kv(self, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> None:
         layers, shapes = self.model.spec.num_hidden_layers, kv_arrays(self.model.spec)

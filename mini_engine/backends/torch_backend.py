@@ -10,11 +10,11 @@ import torch
 
 from mini_engine.arguments import choice
 from mini_engine.backends.base import BatchInput
-from mini_engine.backends.kv_arrays import MLA_DECODE, kv_arrays
+from mini_engine.backends.kv_arrays import MLA_DECODE
+from mini_engine.backends.kv_formats import bytes_per_token, kv_format, pool_parts
 from mini_engine.backends.torch_attention import AttentionPlan, Gather
 from mini_engine.backends.torch_latent import paged_latent_attention
 from mini_engine.cache import CacheOp
-from mini_engine.geometry import kv_elems_per_token
 
 
 class TorchStepResult:
@@ -36,11 +36,13 @@ class TorchBackend:
     pools: the arrays of the cache by name, [L, N + 1, P, K, D] each, row 0 of N the null block: "k" and "v", or "latent" for
     a model with latent attention (`kv_arrays`). Swapped blocks lie in host memory, pinned when the model is on a GPU, so that
     copies need no staging. mla_decode: "absorbed" or "expanded", how latent attention computes rows of one query.
+    kv_cache_dtype: "auto" (the model's own), "fp8" or "int8", whose scales are pools of their own, "k_scale" and so on
+    (`kv_formats`). ValueError for any other.
     """
 
     def __init__(self, model: Any, *, kv_cache_dtype: str = "auto", mla_decode: str = "absorbed") -> None:
-        if kv_cache_dtype != "auto":
-            raise ValueError(f"kv_cache_dtype={kv_cache_dtype!r}: only 'auto', the model's own dtype, is supported")
+        self.format = kv_format(kv_cache_dtype, model.dtype)
+        self.kv_cache_dtype = kv_cache_dtype
         self.model = model
         self.spec = model.spec
         self.vocab_size = model.spec.vocab_size
@@ -50,9 +52,14 @@ class TorchBackend:
         self.mla_decode = choice("mla_decode", mla_decode, MLA_DECODE)
 
     @property
+    def kv_bytes_per_token(self) -> int:
+        """Bytes that one token takes in the cache over all layers, scales included."""
+        return bytes_per_token(self.spec, self.format)
+
+    @property
     def kv_bytes_per_block(self) -> int:
         """Bytes of one block's part of the cache over all layers."""
-        return kv_elems_per_token(self.spec) * self.block_size * self.model.dtype.itemsize
+        return self.kv_bytes_per_token * self.block_size
 
     def init_kv(self, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> None:
         model, layers = self.model, self.spec.num_hidden_layers
@@ -62,12 +69,12 @@ class TorchBackend:
         def pools(rows: int, device: Any, pinned: bool = False) -> dict[str, torch.Tensor]:
             # Not cleared: memory that no request has used yet is not even taken, and no slot is read before it is written.
             return {
-                name: torch.empty(
-                    (layers, rows, block_size, *shape), dtype=model.dtype, device=device, pin_memory=pinned
-                )
-                for name, shape in kv_arrays(self.spec).items()
+                name: torch.empty((layers, rows, block_size, *shape), dtype=dtype, device=device, pin_memory=pinned)
+                for parts in self._parts.values()
+                for name, (shape, dtype) in parts.items()
             }
 
+        self._parts = pool_parts(self.spec, self.format)
         self.pools = pools(num_blocks + 1, model.device)
         self._host = pools(num_swap_blocks + 1, "cpu", on_gpu and num_swap_blocks > 0)
         self._scratch = self._new_scratch(0)
@@ -82,34 +89,41 @@ class TorchBackend:
     @torch.inference_mode()
     def execute(self, batch: BatchInput) -> TorchStepResult:
         plan = AttentionPlan(batch, self.block_size, self.model.device)
-        if plan.scratch_blocks > len(self._scratch[0]):
+        if plan.scratch_blocks > self._scratch_blocks:
             self._scratch = self._new_scratch(plan.scratch_blocks)
         scale = self.model.softmax_scale
         written = np.flatnonzero(batch.slot_mapping >= 0)
         slots = torch.from_numpy(batch.slot_mapping[written]).to(self.model.device)
         rows = None if len(written) == len(batch.slot_mapping) else torch.from_numpy(written).to(self.model.device)
-        pools = list(self.pools.values())
+        pools = [[(self.pools[name], self._scratch[name]) for name in parts] for parts in self._parts.values()]
+        encode, decode = self.format.encode, self.format.decode
 
         def attend(layer: int, q: torch.Tensor, *new: Any) -> torch.Tensor:
             """new: k and v, or the latent and the layer's up-projection, which is not stored."""
-            cached = [pool[layer] for pool in pools]
-            for pool, values in zip(cached, new):
-                pool.view(-1, *pool.shape[2:]).index_copy_(0, slots, values if rows is None else values[rows])
+            held = []  # what was stored of them: attention reads that, whether from a pool or from here
+            for parts, x in zip(pools, new):
+                encoded = encode(x)
+                for (pool, _), part in zip(parts, encoded):
+                    rows_of_layer = pool[layer].view(-1, *pool.shape[3:])
+                    rows_of_layer.index_copy_(0, slots, part if rows is None else part[rows])
+                held.append(decode(encoded))
 
             def read(gather: Gather) -> list[torch.Tensor]:
-                return [gather.read(pool, scratch) for pool, scratch in zip(cached, self._scratch)]
+                return [decode([gather.read(pool[layer], scratch) for pool, scratch in parts]) for parts in pools]
 
             if self.spec.is_mla:
-                latent, up = new
-                return paged_latent_attention(plan, q, latent, up, read, scale, self.mla_decode)
-            k, v = new
-            return plan.attend(q, k, v, read, scale)
+                return paged_latent_attention(plan, q, held[0], new[1], read, scale, self.mla_decode)
+            return plan.attend(q, held[0], held[1], read, scale)
 
         return TorchStepResult(self.model.forward(batch.token_ids, batch.positions, attend, batch.logits_rows))
 
     def block(self, block_id: int) -> dict[str, np.ndarray]:
-        """{"k": [L, P, K, D], "v": ...} or {"latent": ...}: a copy of one block, as NumPy."""
-        return {name: pool[:, block_id].float().cpu().numpy().copy() for name, pool in self.pools.items()}
+        """{"k": [L, P, K, D], "v": ...} or {"latent": ...}: what one block holds, decoded, as NumPy."""
+        return {
+            array: self.format.decode([self.pools[name][:, block_id] for name in parts]).float().cpu().numpy().copy()
+            for array, parts in self._parts.items()
+        }
 
-    def _new_scratch(self, num_blocks: int) -> list[torch.Tensor]:
-        return [pool.new_empty((num_blocks, *pool.shape[2:])) for pool in self.pools.values()]
+    def _new_scratch(self, num_blocks: int) -> dict[str, torch.Tensor]:
+        self._scratch_blocks = num_blocks
+        return {name: pool.new_empty((num_blocks, *pool.shape[2:])) for name, pool in self.pools.items()}

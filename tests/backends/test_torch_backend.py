@@ -101,8 +101,3 @@ def test_consecutive_blocks_are_read_where_they_lie():
         found = group.gather.read(pool, torch.empty(3, 16, 2, 8))
         assert torch.equal(found[0].transpose(0, 1).reshape(3, 16, 2, 8), pool[tables[row, :3].tolist()])
         assert (found.untyped_storage().data_ptr() == pool.untyped_storage().data_ptr()) == consecutive
-
-
-def test_another_cache_dtype_is_refused(models):
-    with pytest.raises(ValueError, match="fp8"):
-        TorchBackend(models[0], kv_cache_dtype="fp8")

@@ -35,10 +35,12 @@ def prompts_of(tokenizer) -> list[list[int]]:
     return [shared + tokenizer.encode(end) for end in ends] + [tokenizer.encode(text) for text in alone]
 
 
-def run_under_pressure(model, prompts: list[list[int]], num_tokens: int, seed: int, options: dict) -> list[list[int]]:
+def run_under_pressure(
+    model, prompts: list[list[int]], num_tokens: int, seed: int, options: dict, **backend_options: str
+) -> list[list[int]]:
     """Greedy tokens of all prompts, which arrive at random steps; nothing is left behind in the pool."""
     rng = random.Random(seed)
-    engine = LLMEngine(EngineConfig(block_size=4, **options), TorchBackend(model))
+    engine = LLMEngine(EngineConfig(block_size=4, **options), TorchBackend(model, **backend_options))
     waiting, answers = list(enumerate(prompts)), {}
     params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True)
     while waiting or engine.has_unfinished_requests():
