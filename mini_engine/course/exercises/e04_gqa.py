@@ -1,0 +1,145 @@
+"""Lesson 04, grouped attention in place: what a right answer satisfies, and the wrong ones that people write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+
+from mini_engine.attention import causal_attention
+from mini_engine.course.exercise import Exercise, Mutant, Prediction, Property
+from mini_engine.course.exercises import answers04_gqa as answers
+from mini_engine.course.exercises.e01_attention import slow_attention, slow_softmax
+from mini_engine.course.exercises.memory04 import expect_frugal
+from mini_engine.course.expect import expect, expect_close, expect_equal
+
+Array = np.ndarray
+Attention = Callable[..., Array]
+
+
+def _tensors(T: int, S: int, H: int, K: int, D: int = 3) -> tuple[Array, Array, Array]:
+    rng = np.random.default_rng(T + 10 * S + 100 * H + 1000 * K)
+    return rng.normal(size=(T, H, D)), rng.normal(size=(S, K, D)), rng.normal(size=(S, K, D))
+
+
+def _words(q: Array, k: Array, offset: int) -> str:
+    return f"q {q.shape}, k and v {k.shape}, offset {offset}"
+
+
+def _answer(candidate: Attention, q: Array, k: Array, v: Array, scale: float, offset: int) -> Array:
+    with np.errstate(all="ignore"):
+        got = candidate(q, k, v, scale, offset)
+    expect(type(got) is np.ndarray and got.shape == q.shape, _words(q, k, offset), expected=f"shape {q.shape}", got=got)
+    return got
+
+
+def _who_shares(candidate: Attention) -> None:
+    for H, K in ((4, 2), (6, 3), (6, 2), (3, 3)):
+        q, k, v = _tensors(1, 3, H, K)
+        before = _answer(candidate, q, k, v, 1.0, 2).copy()
+        for head in range(K):
+            changed_k, changed_v = k.copy(), v.copy()
+            changed_k[:, head] += 1.0
+            changed_v[:, head] -= 9.0
+            after = _answer(candidate, q, changed_k, changed_v, 1.0, 2)
+            moved = [h for h in range(H) if not np.allclose(before[0, h], after[0, h], rtol=0, atol=1e-9)]
+            share = list(range(head * (H // K), (head + 1) * (H // K)))
+            words = f"{H} query heads, {K} K/V heads: the query heads whose result changes with K/V head {head}"
+            expect_equal(moved, share, words)
+
+
+def _who_sees(candidate: Attention) -> None:
+    for T, S, offset in ((3, 3, 0), (1, 4, 3), (2, 5, 3), (2, 5, 1)):
+        q, k, v = _tensors(T, S, 4, 2)
+        before = _answer(candidate, q, k, v, 1.0, offset).copy()
+        seen = np.zeros((T, S), dtype=bool)
+        for token in range(S):
+            other_k, other_v = k.copy(), v.copy()
+            other_k[token] += 1.0
+            other_v[token] -= 9.0
+            after = _answer(candidate, q, other_k, other_v, 1.0, offset)
+            seen[:, token] = [not np.allclose(a, b, rtol=0, atol=1e-9) for a, b in zip(before, after)]
+        for row in range(T):
+            got, want = [int(s) for s in np.flatnonzero(seen[row])], list(range(offset + row + 1))
+            expect_equal(got, want, f"{_words(q, k, offset)}: the tokens whose k and v change row {row}")
+
+
+def _same_as_repeated(candidate: Attention) -> None:
+    for T, S, H, K, scale in (
+        (1, 1, 1, 1, 1.0), (1, 2, 2, 1, 1.0), (1, 3, 4, 2, 0.5), (3, 3, 2, 2, 0.25), (2, 6, 6, 3, 2.0), (1, 9, 8, 1, 0.3),
+    ):  # fmt: skip
+        q, k, v = _tensors(T, S, H, K)
+        want = slow_attention(q, np.repeat(k, H // K, axis=1), np.repeat(v, H // K, axis=1), scale, S - T)
+        words = f"{_words(q, k, S - T)}, scale {scale}, against multi-head attention with K and V repeated to {H} heads"
+        expect_close(_answer(candidate, q, k, v, scale, S - T), want, words)
+
+
+def _large_scores(candidate: Attention) -> None:
+    v = np.array([1.0, 2.0, 5.0])
+    for scores in ([800, 801, 799], [-900, -902, -901], [5000, 0, 5001]):
+        k = np.array(scores, dtype=np.float64)[:, None, None]
+        got = _answer(candidate, np.ones((1, 2, 1)), k, v[:, None, None], 1.0, 2)
+        want = np.full((1, 2, 1), np.dot(slow_softmax(scores), v))
+        words = f"two query heads on one K/V head, both score {scores}, values {v.tolist()}"
+        expect_close(got, want, words, rtol=1e-6, same_dtype=False)
+
+
+def _in_place(candidate: Attention) -> None:
+    q, k, v = _tensors(1, 512, 16, 2, 32)
+    words = f"{_words(q, k, 511)}: 8 query heads share a K/V head. Memory that the call takes, besides its inputs"
+    both = k.nbytes + v.nbytes
+    expect_frugal(candidate, (q, k, v, 0.2, 511), 2 * both, words, f"twice K and V; repeated they are {8 * both:,}")
+
+
+SHARES = "query head h reads K/V head h // (H // K)"
+SEES = "row t sees tokens 0 to offset + t"
+SAME = "the result is that of multi-head attention on repeated K/V heads"
+LARGE = "large scores stay finite"
+IN_PLACE = "K and V are read where they lie, not copied for each query head"
+
+GQA_ATTENTION = Exercise(
+    id="04.gqa_attention",
+    title="Grouped attention, in place",
+    reference=causal_attention,
+    properties=[
+        Property(SHARES, _who_shares),
+        Property(SEES, _who_sees),
+        Property(SAME, _same_as_repeated),
+        Property(LARGE, _large_scores),
+        Property(IN_PLACE, _in_place),
+    ],
+    mutants=[
+        Mutant("dealt round", answers.dealt_round, SHARES, "Neighbours share a head. h % K is another model's order."),
+        Mutant("one mean query a group", answers.mean_query, SAME, "Keys are shared. Each query stays its own."),
+        Mutant("mean of the K/V heads", answers.mean_of_keys, SHARES, "That makes another model: one with one K/V head."),
+        Mutant("groups outside", answers.groups_first, SHARES, "q[T, K, G, D] came from H = K x G: it goes back the same way."),
+        Mutant("softmax over heads", answers.softmax_over_heads, SEES, "Weights sum to 1 over the tokens, not over the heads."),
+        Mutant("mask forgets the offset", answers.square_mask, SEES, "A new token's row stands at place offset."),
+        Mutant("no mask", answers.no_mask, SEES, "Spare keys behind the last row, and later tokens, count for nothing."),
+        Mutant("its own scale", answers.own_scale, SAME, "The scale is the caller's affair."),
+        Mutant("scale by the group", answers.scale_per_group, SAME, "Sharing changes who reads a key, not how long it is."),
+        Mutant("exp without the maximum", answers.overflows, LARGE, "One large score makes infinity, then NaN."),
+        Mutant("repeats K and V", answers.repeats, IN_PLACE, "Right, and it moves as many bytes as multi-head attention does."),
+        Mutant("repeats K only", answers.repeats_keys, IN_PLACE, "Half of the copies are still copies."),
+        Mutant("multiplies by broadcasting", answers.product_by_broadcasting, IN_PLACE, "All products of all heads are held at once."),
+    ],
+    alternatives=[answers.head_by_head, answers.in_groups, answers.by_matmul],
+)  # fmt: skip
+
+MQA_GIB = Prediction(
+    "04.mqa_gib",
+    "A model of 80 layers, 64 query heads of size 128, 2 bytes a number. All query heads share one K/V head. GiB of cache for 8,192 tokens?",
+    float(Fraction(2 * 80 * 1 * 128 * 2 * 8192, 2**30)),
+    "GiB",
+    mistakes=[
+        (20, "That is 64 K/V heads, one for each query head."),
+        (2.5, "That is 8 K/V heads, as in Llama-3-70B. Here there is one."),
+        (0.15625, "That is K or V alone. Both are kept."),
+        (0.3355, "That is the number of GB. In GiB it is 0.3125."),
+        (0.00390625, "That is one layer. Each of the 80 keeps its own."),
+        (0.625, "That is 4 bytes a number. The question says 2."),
+    ],
+    because="2 (K and V) x 80 layers x 1 head x 128 x 2 bytes = 40,960 B a token; times 8,192 that is 0.3125 GiB.",
+    rtol=0.002,
+)  # fmt: skip

@@ -1,0 +1,805 @@
+# ---
+# jupyter:
+#   course:
+#     translated: false
+# ---
+
+# %% [markdown] lang="en" tags=["goals"]
+# # 04 · GQA and MLA
+#
+# **Let heads share what a token leaves behind. Then leave something smaller behind.**
+#
+# 60 to 90 minutes · NumPy, no GPU · after lesson 01; lessons 02 and 03 help
+#
+# After this lesson you can
+#
+# - write grouped attention that reads each shared head where it lies, and say what sharing saves and what it costs;
+# - write latent attention that never makes a key or a value, and show that it is exact;
+# - say why positions need a key of their own, and when to expand and when to absorb.
+
+# %%
+import time
+from fractions import Fraction
+
+import numpy as np
+
+from mini_engine import LLM, SamplingParams, get_gpu, get_model
+from mini_engine.attention import causal_attention, mla_expanded
+from mini_engine.course import check, panel, picture, predict, svg
+from mini_engine.course.panels import p04_gqa_and_mla as pictures
+from mini_engine.models import load_model
+
+tiny = load_model("tiny-gqa", backend="numpy")
+model, tokenizer, spec = tiny.model, tiny.tokenizer, tiny.spec
+
+# %% [markdown] lang="en"
+# ## The pain
+#
+# In lesson 01 a token left 2 · L · K · D · b bytes in the cache. L layers, K key/value heads of size D, b bytes a number.
+# Every decode step reads all of them, for every token so far.
+#
+# Which of these factors can you lower? Fewer layers or smaller heads make another, weaker model. Fewer bits are lesson 05.
+# One factor looks innocent: K. Query heads have to differ, but do they each need K and V of their own?
+#
+# Take the extreme. All query heads share one. Guess first, then look at three models that differ in K only.
+
+# %%
+predict("04.mqa_gib", value=None)
+
+# %% tags=["claim-sharing-saves"]
+print("80 layers, 64 query heads of size 128, 2 bytes a number")
+print("                              bytes per token   8,192 tokens   times fewer")
+for name, K in [("MHA, 64 K/V heads", 64), ("GQA, 8 K/V heads", 8), ("MQA, 1 K/V head", 1)]:
+    per_token = 2 * 80 * K * 128 * 2
+    print(f"{name:<30} {per_token:14,} {per_token * 8192 / 2**30:10.4f} GiB {64 // K:13}")
+
+# %% [markdown] lang="en" tags=["claim-papers"]
+# Three names for three choices of K:
+#
+# - Multi-head attention, **MHA**: K = H. Every query head has its own key and value.
+# - Multi-query attention, **MQA**: K = 1. Shazeer 2019, [arXiv:1911.02150](https://arxiv.org/abs/1911.02150).
+# - Grouped-query attention, **GQA**: anything between. Ainslie et al. 2023, [arXiv:2305.13245](https://arxiv.org/abs/2305.13245).
+#   Some notes give 2305.11147 for it. That is not the paper.
+#
+# The fourth in the picture keeps something else. It comes in the second half: **MLA**, multi-head latent attention,
+# DeepSeek-V2 2024, [arXiv:2405.04434](https://arxiv.org/abs/2405.04434).
+
+# %% tags=["diagram"]
+svg(*pictures.four_caches())
+
+# %% [markdown] lang="en"
+# ## Exercise 4.1 - grouped attention, in place
+#
+# Difficulty 3/5 · importance 5/5 · 15 minutes · about 8 lines
+#
+# In lesson 01 you could repeat k and v to H heads and go on as before. The numbers were right. But a copy for each query
+# head moves as many bytes as multi-head attention does, so all that sharing saves is lost again.
+#
+# Write `gqa_attention(q, k, v, scale, offset)` that reads each K/V head where it lies.
+#
+# - `q[T, H, D]`, `k[S, K, D]`, `v[S, K, D]`, result `[T, H, D]`, in float64. H is a multiple of K.
+# - Query head h reads K/V head `h // (H // K)`: neighbours share.
+# - Row t stands at place offset + t and sees tokens 0 to offset + t. S may be larger than offset + T.
+# - Use the scale that you are given. Large scores must not overflow.
+# - Do not copy k and v for each query head. The check measures the memory that your call takes at once.
+#
+# Small case: H = 4, K = 2. Heads 0 and 1 read K/V head 0, heads 2 and 3 read K/V head 1.
+
+
+# %% exercise="gqa_attention"
+def gqa_attention(q, k, v, scale, offset=0):
+    """q[T, H, D], k[S, K, D], v[S, K, D] -> [T, H, D]; H // K neighbouring query heads read one K/V head in place."""
+    ### BEGIN SOLUTION
+    (T, H, D), (S, K, _) = q.shape, k.shape
+    groups = q.reshape(T, K, H // K, D)
+    scores = scale * np.einsum("tkgd,skd->kgts", groups, k)
+    scores = np.where(np.tri(T, S, offset, dtype=bool), scores, -np.inf)
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    return np.einsum("kgts,skd->tkgd", weights, v).reshape(T, H, D)
+    ### END SOLUTION
+
+
+# %% test="gqa_attention" points=2
+gqa_attention = check("04.gqa_attention", gqa_attention)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# Leave k and v alone and put the queries into groups. `q.reshape(T, K, H // K, D)` is free: neighbours already lie side by side.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# 1. Groups `[T, K, G, D]`, with G = H // K.
+# 2. Scores `[K, G, T, S]`: `np.einsum("tkgd,skd->kgts", groups, k)`. The letter k stands on both sides, g on one only.
+# 3. Mask with `np.tri(T, S, offset)`, then softmax over the last axis, as in lesson 01.
+# 4. `np.einsum("kgts,skd->tkgd", weights, v)`, then reshape to `[T, H, D]`.
+#
+# </details>
+# <details><summary>Hint 3: "read where they lie" fails</summary>
+#
+# `np.repeat` copies. So does `q[:, None] * k`, which holds all products before it adds them. `np.einsum` and `@` add as
+# they go.
+#
+# </details>
+#
+# ## Sharing is multi-head attention with equal heads
+#
+# Repeat k and v, and grouped attention becomes multi-head attention, number for number. So it is no new mathematics. It is
+# multi-head attention whose heads are forced to agree. The first cell shows that, and runs the engine on your function.
+# The second one shows what a copy costs on your machine.
+
+# %% tags=["claim-gqa-is-mha", "claim-gqa-in-engine"]
+rng = np.random.default_rng(0)
+q = rng.normal(size=(5, 8, 32))
+for K in (8, 2, 1):
+    k, v = rng.normal(size=(2, 5, K, 32))
+    repeated = causal_attention(q, *(np.repeat(x, 8 // K, axis=1) for x in (k, v)), 0.2)  # 8 K/V heads: multi-head
+    same = bool(np.abs(gqa_attention(q, k, v, 0.2) - repeated).max() < 1e-12)
+    print(f"K = {K}: equal to multi-head attention on repeated K and V within 1e-12: {same}")
+
+prompt, params = "The young lady", SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
+mine = LLM(tiny, attention=gqa_attention).generate([prompt], params, progress=False)[0].outputs[0]
+engines = LLM(tiny).generate([prompt], params, progress=False)[0].outputs[0]
+print(f"\n{prompt}{mine.text}")
+print(f"same tokens as the engine: {mine.token_ids == engines.token_ids}")
+
+# %% tags=["nbval-ignore-output", "claim-copies-cost"]
+rng = np.random.default_rng(1)
+q, (k, v) = rng.normal(size=(1, 32, 128)), rng.normal(size=(2, 4096, 4, 128))
+
+
+def copies(q, k, v, scale, offset):
+    """K and V repeated first, for each query head."""
+    return gqa_attention(q, *(np.repeat(x, q.shape[1] // x.shape[1], axis=1) for x in (k, v)), scale, offset)
+
+
+print("32 query heads on 4 K/V heads of 128, one new token after 4,095, float64")
+for name, attention, heads in [("in place", gqa_attention, 4), ("copied for each query head", copies, 32)]:
+    start = time.perf_counter()
+    for _ in range(3):
+        attention(q, k, v, 0.1, 4095)
+    milliseconds = (time.perf_counter() - start) / 3 * 1e3
+    print(f"{name:<27} reads {2 * 4096 * heads * 128 * 8 / 2**20:5.0f} MiB of K and V, {milliseconds:7.1f} ms")
+
+# %% [markdown] lang="en"
+# ## What sharing costs
+#
+# Heads that are forced to agree can say less. Can a trained model be changed to share? The GQA paper averages the K/V heads
+# of each group and then trains on. Averaging weights averages the keys too, because a projection is linear. So you can try
+# the first step right here: let tiny-gqa's two K/V heads become one, and measure the loss on a text that it has never seen.
+
+# %% tags=["claim-mean-pooling"]
+unseen = tokenizer.encode("""Emma Woodhouse, handsome, clever, and rich, with a comfortable home and happy disposition, \
+seemed to unite some of the best blessings of existence; and had lived nearly twenty-one years in the world with very little \
+to distress or vex her.
+
+She was the youngest of the two daughters of a most affectionate, indulgent father; and had, in consequence of her sister's \
+marriage, been mistress of his house from a very early period. Her mother had died too long ago for her to have more than an \
+indistinct remembrance of her caresses; and her place had been supplied by an excellent woman as governess, who had fallen \
+little short of a mother in affection.""")
+
+
+def loss(share):
+    """Nats per token of the text, with K and V of each layer changed by `share`."""
+
+    def attend(layer, q, k, v):
+        return gqa_attention(q, share(k), share(v), spec.head_dim**-0.5)
+
+    logits = model.forward(unseen, range(len(unseen)), attend)[:-1]
+    logits -= logits.max(axis=-1, keepdims=True)
+    likelihood = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+    return -likelihood[np.arange(len(unseen) - 1), unseen[1:]].mean()
+
+
+for name, share in {
+    "two K/V heads, as trained": lambda x: x,
+    "one: their mean": lambda x: x.mean(axis=1, keepdims=True),
+    "one: head 0 for all": lambda x: x[:, :1],
+    "one: head 1 for all": lambda x: x[:, 1:],
+}.items():
+    nats = loss(share)
+    print(f"{name:<27} loss {nats:.2f}: as unsure as among {np.exp(nats):3.0f} tokens")
+
+# %% [markdown] lang="en"
+# Every kind of sharing hurts at once, and training has to mend it. The paper trains on for 5% of the original steps. It found
+# that the mean starts best, better than one of the heads. For this model and this text it does not: head 1 alone starts better. So measure,
+# and do not take the recipe for a law.
+#
+# Few models are converted. Llama-2-70B was trained with 8 K/V heads for its 64 query heads from the start.
+#
+# ## Keep something else
+#
+# MQA is the floor of sharing: there is no head to take away from one. To go on, change *what* is kept.
+#
+# K and V are computed from the hidden state h of a token. Then keep h, and compute K and V when they are needed? In
+# DeepSeek-V2, h has 5,120 numbers, K and V of 128 heads have 32,768. Smaller, and exact. But each step would send every cached
+# h through two large matrices.
+#
+# MLA does two things more. It keeps a **latent** c, a learned summary of h with 512 numbers. And it never makes K and V
+# at all in decode. First the plain way, which does make them:
+#
+# $$c = W^{DKV} h \qquad k_i = W^{UK}_i c \qquad v_i = W^{UV}_i c \qquad \text{for each head } i$$
+#
+# | symbol | meaning | tiny-mla | DeepSeek-V2 |
+# |---|---|---|---|
+# | H | query heads | 8 | 128 |
+# | Dc | size of the latent c | 64 | 512 |
+# | Dn | size of a head's key that comes from the latent | 32 | 128 |
+# | Dv | size of a head's value | 32 | 128 |
+# | Dr | size of the rope key, explained below | 16 | 64 |
+#
+# D is for down, U for up. The weights below are random, in tiny-mla's sizes. Trained ones follow.
+
+# %% tags=["claim-projections"]
+H, Dn, Dv, Dc, S = 8, 32, 32, 64, 40
+rng = np.random.default_rng(2)
+h = rng.normal(size=(S, 256))  # hidden states of 40 tokens, 256 wide
+w_dkv, w_uk, w_uv = rng.normal(size=(Dc, 256)) / 16, rng.normal(size=(H, Dn, Dc)) / 8, rng.normal(size=(H, Dv, Dc)) / 8
+latent = h @ w_dkv.T
+keys = np.einsum("hnc,sc->shn", w_uk, latent)
+values = np.einsum("hvc,sc->shv", w_uv, latent)
+print(f"h {h.shape} -> latent {latent.shape} -> keys {keys.shape} and values {values.shape}")
+print(f"numbers per token: h {h[0].size}, keys and values {keys[0].size + values[0].size}, latent {latent[0].size}")
+v2 = get_model("deepseek-v2")
+kept = 2 * v2.num_attention_heads * v2.qk_nope_head_dim
+print(f"DeepSeek-V2: h {v2.hidden_size:,}, keys and values {kept:,}, latent {v2.kv_lora_rank}")
+
+# %% [markdown] lang="en"
+# ## Exercise 4.2 - move the matrix to the query
+#
+# Difficulty 2/5 · importance 5/5 · 10 minutes · about 2 lines
+#
+# Now the idea that makes MLA fast. A score is a product of three things, and brackets may move:
+#
+# $$q \cdot (W c) \;=\; (W^\top q) \cdot c$$
+#
+# On the left, every cached token needs its key. On the right, the query changes once, and then meets the latents as they are.
+# The matrix is **absorbed** into the query.
+#
+# Write `absorbed_scores(q, latent, w_uk)`.
+#
+# - `q[H, Dn]` is one query per head, `latent[S, Dc]` is in the cache, `w_uk[H, Dn, Dc]` has a matrix per head.
+# - Return `[H, S]`: the product of head h's query with token s's key `w_uk[h] @ latent[s]`. No scale, no softmax.
+# - Make no key. The check measures memory.
+#
+# Small case, one head: q = [2, 3], c = [3, 1], W = [[5, 7], [1, 0]]. The key is [22, 3] and the score 53. By the other
+# bracket the query is [13, 14], and the score is 13 · 3 + 14 · 1 = 53.
+
+
+# %% exercise="absorbed_scores"
+def absorbed_scores(q, latent, w_uk):
+    """q[H, Dn], latent[S, Dc], w_uk[H, Dn, Dc] -> [H, S]: scores against keys that are never made."""
+    ### BEGIN SOLUTION
+    query = np.einsum("hn,hnc->hc", q, w_uk)
+    return query @ latent.T
+    ### END SOLUTION
+
+
+# %% test="absorbed_scores" points=1
+absorbed_scores = check("04.absorbed_scores", absorbed_scores)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# What shape has `w_uk[h].T @ q[h]`? It is as long as a latent.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# First all queries at once: `np.einsum("hn,hnc->hc", q, w_uk)`. Then one product with all latents, `@ latent.T`.
+#
+# </details>
+# <details><summary>Hint 3: "no key is made" fails</summary>
+#
+# Then an array with axes for heads, tokens and Dn existed. Multiply `q` with `w_uk` first, before `latent` comes in.
+#
+# </details>
+#
+# ## The same on the side of the values
+#
+# A head's result is a weighted sum of values, and each value is W c. A sum and a matrix may change places too:
+#
+# $$\sum_s p_s\,(W^{UV} c_s) \;=\; W^{UV} \Big(\sum_s p_s\, c_s\Big)$$
+#
+# Sum latents first, and make one value of the sum. After that comes the output matrix W_O, so the two could even be
+# multiplied beforehand. The next cell checks all three. Exact in mathematics, equal to rounding in float64.
+
+
+# %% tags=["claim-absorption", "claim-value-side"]
+def largest_difference(a, b):
+    """Relative to the largest number."""
+    return np.abs(a - b).max() / np.abs(b).max()
+
+
+rng = np.random.default_rng(3)
+q = rng.normal(size=(H, Dn))
+p = rng.dirichlet(np.ones(S), size=H)  # weights of each head, which sum to 1
+w_o = rng.normal(size=(256, H, Dv)) / 16
+one_by_one = np.einsum("hs,shv->hv", p, values)
+summed = np.einsum("hvc,hc->hv", w_uv, p @ latent)
+together = np.einsum("dhv,hvc->dhc", w_o, w_uv)  # W_O and W_UV, multiplied beforehand
+for name, left, right in [
+    ("scores: absorbed against keys", absorbed_scores(q, latent, w_uk), np.einsum("hn,shn->hs", q, keys)),
+    ("values: sum first against values first", summed, one_by_one),
+    ("output: W_O W_UV in one against one after the other",
+     np.einsum("dhc,hc->d", together, p @ latent), np.einsum("dhv,hv->d", w_o, one_by_one)),
+]:  # fmt: skip
+    print(f"{name:<52} equal within 1e-12: {bool(largest_difference(left, right) < 1e-12)}")
+
+# %% [markdown] lang="en"
+# ### Absorb at run time, not in the weights
+#
+# Papers write that W_UK "is absorbed into W_Q", as if you multiplied the two once and threw the factors away. The result would
+# be right. In DeepSeek-V2 the query has a down projection too: W_Q of one head takes 1,536 numbers to 128. W_UK goes from there
+# to 512. How large is the product?
+
+# %%
+predict("04.static_weights", value=None)
+
+# %% tags=["claim-three-times"]
+print("one head                          two factors     product   times")
+for name, side in [
+    ("deepseek-v2", "key"),
+    ("deepseek-v2-lite", "key"),
+    ("deepseek-v2", "value"),
+]:
+    m = get_model(name)
+    Dc_, D_ = m.kv_lora_rank, m.qk_nope_head_dim  # value heads have the same size in these two
+    outer = m.hidden_size if side == "value" else m.q_lora_rank or m.hidden_size
+    factors, product = outer * D_ + D_ * Dc_, outer * Dc_
+    print(f"{name:<17} {side} side {factors:>18,} {product:11,} {product / factors:7.1f}")
+
+# %% [markdown] lang="en"
+# A head is a narrow door of 128 between two wide rooms. The product has no door. It takes three times the weights to store,
+# and to read at every step. So engines keep the factors, and multiply the query by W_UK when it comes.
+#
+# ## Where absorption breaks
+#
+# So far no token knew where it stands. Lesson 01's keys were rotated by their position: rotary embedding, **RoPE**. Call the
+# rotation by position t "R_t". Put it on MLA's key, and a score becomes
+#
+# $$(R_t\, q) \cdot (R_s\, W c_s) \;=\; q \cdot (R_{s-t}\, W)\, c_s$$
+#
+# Between q and c stands a matrix that depends on the distance from s to t. Which one do you absorb? Three attempts, each of
+# them natural. All three in float64, so no error below comes from rounding.
+
+
+# %% tags=["claim-rope-breaks"]
+def rotate(x, positions):
+    """RoPE: x[..., n, d] with one position for each of n rows; number i turns with number i + d/2."""
+    half = x.shape[-1] // 2
+    angles = np.asarray(positions)[:, None] * 10_000.0 ** (-np.arange(half) / half)
+    a, b = x[..., :half], x[..., half:]
+    return np.concatenate([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], axis=-1)
+
+
+rng = np.random.default_rng(4)
+W, query, places, now = w_uk[0], rng.normal(size=(1, Dn)), np.arange(S), S - 1  # head 0, query at the last place
+right = rotate(query, [now]) @ rotate(latent @ W.T, places).T
+attempts = {
+    "absorb the rotated query": rotate(query, [now]) @ W @ latent.T,
+    "and rotate the latent": rotate(query, [now]) @ W @ rotate(latent, places).T,
+    "rotate neither": query @ W @ latent.T,
+    "one query for each distance": np.sum(rotate(np.repeat(query, S, axis=0), now - places) @ W * latent, axis=-1)[
+        None
+    ],
+}
+print("largest error, relative        distance 0     1 to 9   10 to 39")
+for name, scores in attempts.items():
+    error = np.abs(scores - right)[0, ::-1] / np.abs(right).max()  # by distance from the query
+    shown = ["below 1e-12" if e < 1e-12 else f"{e:11.2f}" for e in (error[0], error[1:10].max(), error[10:].max())]
+    print(f"{name:<30}{'  '.join(shown)}")
+
+# %% [markdown] lang="en"
+# The first two are wrong for every token. They would be right only for a token at position 0, which is not turned. The third
+# is right for distance 0 and wrong for all others. The last is right everywhere. But it absorbs a query for each cached token,
+# which costs as much as making all keys. The saving is gone.
+#
+# ## A key for the position alone
+#
+# So take the rotation out of the way. MLA gives each score a second, small part that does nothing but carry the position:
+#
+# $$\text{score}_{ts} \;=\; \text{scale}\cdot\Big(q^{\text{nope}}_t \cdot (W c_s) \;+\; (R_t\, q^{\text{rope}}_t) \cdot (R_s\, k^{\text{rope}}_s)\Big)$$
+#
+# "nope" stands for no position embedding. Nothing is rotated in the first part, so it absorbs. In the second part nothing has to be
+# absorbed. The rope key comes straight from h, it is kept already rotated, and **all heads share one**. It is called
+# **decoupled**, and it has Dr numbers.
+#
+# Two questions before you write it. What does DeepSeek-V2 keep of a token, in one layer? And what belongs under the root of the scale?
+
+# %%
+predict("04.cached_numbers", value=None)
+predict("04.scale_root", value=None)
+
+# %% [markdown] lang="en"
+# ## Exercise 4.3 - attend to the latents
+#
+# Difficulty 4/5 · importance 5/5 · 25 minutes · about 9 lines
+#
+# Write `mla_decode(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset)`, the whole of it. It goes into the engine.
+#
+# - `q_nope[T, H, Dn]` and `q_rope[T, H, Dr]` are the queries, the second part already rotated.
+# - `latent[S, Dc]` and `k_rope[S, Dr]` are the cache, k_rope already rotated.
+# - `w_uk[H, Dn, Dc]` and `w_uv[H, Dv, Dc]` are the up projections. The result is `[T, H, Dv]`, in float64.
+# - The scale multiplies the sum of both parts. Use the one that you are given.
+# - Row t sees tokens 0 to offset + t. S may be larger than offset + T.
+# - Make no key and no value of a cached token. The check measures memory.
+# - Large scores must not overflow.
+#
+# Small case: one head, T = 1, S = 1. The only weight is 1, so the result is `w_uv[0] @ latent[0]`, whatever the scores.
+
+
+# %% exercise="mla_decode"
+def mla_decode(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset=0):
+    """Latent attention, absorbed -> [T, H, Dv]; row t sees tokens 0..offset+t."""
+    ### BEGIN SOLUTION
+    query = np.einsum("qhn,hnc->qhc", q_nope, w_uk)
+    scores = np.einsum("qhc,sc->hqs", query, latent) + np.einsum("qhr,sr->hqs", q_rope, k_rope)
+    visible = np.tri(len(q_nope), len(latent), offset, dtype=bool)
+    scores = np.where(visible, scale * scores, -np.inf)
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights = powers / powers.sum(axis=-1, keepdims=True)
+    summed = np.einsum("hqs,sc->qhc", weights, latent)
+    return np.einsum("qhc,hvc->qhv", summed, w_uv)
+    ### END SOLUTION
+
+
+# %% test="mla_decode" points=3
+mla_decode = check("04.mla_absorbed", mla_decode)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# It is multi-query attention with one odd head. Its key is the latent and the rope key side by side. Its value is the latent again.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# 1. Absorb: `query[T, H, Dc]`, as in exercise 4.2 with one more axis.
+# 2. Two scores of shape `[H, T, S]`: query with latent, q_rope with k_rope. Add them, then scale.
+# 3. Mask and softmax, as before.
+# 4. Sum latents by the weights: `[T, H, Dc]`. Then each head's w_uv: `np.einsum("qhc,hvc->qhv", summed, w_uv)`.
+#
+# </details>
+# <details><summary>Hint 3: "the given scale" fails</summary>
+#
+# Multiply once, after adding the parts. Do not compute a scale from a shape: after absorption, the shapes mislead.
+#
+# </details>
+#
+# Now the comparison that failed with RoPE on the latent key. The engine's own `mla_expanded` makes every key and every value. And
+# what if you take the size of the absorbed query for the scale?
+
+# %% tags=["claim-decoupled-works", "claim-mla-scale"]
+Dr, T, rng = 16, 3, np.random.default_rng(5)
+q_nope, q_rope = rng.normal(size=(T, H, Dn)), rotate(rng.normal(size=(H, T, Dr)), range(S - T, S)).transpose(1, 0, 2)
+k_rope = rotate(rng.normal(size=(S, Dr)), places)
+inputs = (q_nope, q_rope, latent, k_rope, w_uk, w_uv)
+expected = mla_expanded(*inputs, (Dn + Dr) ** -0.5, offset=S - T)
+for name, scale in [
+    (f"1/sqrt(Dn + Dr) = 1/sqrt({Dn + Dr})", (Dn + Dr) ** -0.5),
+    (f"1/sqrt(Dn) = 1/sqrt({Dn})", Dn**-0.5),
+    (f"1/sqrt(Dc + Dr) = 1/sqrt({Dc + Dr})", (Dc + Dr) ** -0.5),
+]:
+    error = largest_difference(mla_decode(*inputs, scale, offset=S - T), expected)
+    print(f"absorbed, scale {name:<31} largest error {'below 1e-12' if error < 1e-12 else f'{error:.2f}'}")
+
+# %% [markdown] lang="en"
+# Equal within rounding, where the three attempts above were far off. And the scale is that of the product that is meant: Dn + Dr
+# numbers. Absorption makes the vectors longer, not the score.
+
+# %% [markdown] lang="en"
+# ## How hard a byte works
+#
+# In decode, the cache is read once per step. A byte that is read brings some FLOPs of work with it. As long as these are fewer than the
+# GPU could do in the time of reading it, memory is the limit (lesson 03, to come). Sharing helps twice: fewer bytes, and more work
+# for each. In MHA a byte serves one query head. With H / K heads on one, it serves H / K.
+#
+# In MLA all 128 heads of DeepSeek-V2 meet the same latent. How many FLOPs does a byte bring?
+
+# %%
+predict("04.intensity", value=None)
+
+# %% tags=["claim-intensity"]
+from mini_engine.roofline import attn_decode_intensity, mla_decode_intensity, ridge_point
+
+heads, latent_size, rope_size = 128, 512, 64
+flops = 2 * heads * ((latent_size + rope_size) + latent_size)  # a score, then a place in the sum
+bytes_read = 2 * (latent_size + rope_size)
+intensity = Fraction(flops, bytes_read)
+assert intensity == mla_decode_intensity(heads, latent_size, rope_size)
+h100 = get_gpu("h100-sxm")
+ridge = ridge_point(h100.bf16_flops, h100.memory_bandwidth)
+print(
+    f"one latent: {flops:,} FLOPs / {bytes_read:,} B = {intensity} = {float(intensity):.1f}, {float(intensity / 256):.3f} of 256"
+)
+for name, value in [
+    ("the same, q and o counted, context 4,096", mla_decode_intensity(128, 512, 64, S=4096)),
+    ("two query tokens in a step, long context", mla_decode_intensity(128, 512, 64, s_q=2)),
+]:
+    print(f"{name}: {float(value):.1f}")
+print(f"an H100 does {float(ridge):.1f} FLOPs in the time of reading a byte")
+
+# %% [markdown] lang="en"
+# Not 256. That is 2 · 128, and it would be right if each number served a score *and* a sum. The rope key's 64 serve the score only.
+#
+# So decode with MLA comes close to the ridge and stays below it: still bound by memory, just so, if you believe the data sheet. A
+# model that checks two tokens in one step is above it.
+#
+# Here are four ways to share, for the same 128 heads of 128. Move the sliders. Where does MLA lose to MQA?
+
+# %% tags=["claim-panel"]
+kv_choices = [1, 2, 4, 8, 16, 32, 64, 128]
+panel(
+    pictures.compare,
+    query_heads={128: [8, 16, 32, 64, 128]},
+    kv_heads={8: kv_choices},
+    latent={512: [64, 128, 256, 512, 1024]},
+    context={4096: [16, 256, 4096, 32768, 131072]},
+)
+
+# %% tags=["claim-table"]
+from mini_engine.geometry import kv_elems_per_token
+
+print("128 heads of 128, one layer   numbers kept   FLOP/B at 4,096   long context   who reads what")
+ways = [
+    ("MHA", 128, "each head its own K and V"),
+    ("GQA", 8, "16 heads one K and V"),
+    ("MQA", 1, "all heads one K and V"),
+]
+for name, K, mechanism in ways:
+    at, limit = attn_decode_intensity(128, K, 128, 4096), Fraction(128, K)
+    print(f"{name}  {f'2 x {K} x 128':<18} {2 * K * 128:18,} {float(at):17.1f} {float(limit):14.1f}   {mechanism}")
+at, limit = (mla_decode_intensity(128, 512, 64, S) for S in (4096, None))
+print(
+    f"MLA  {'512 + 64':<18} {512 + 64:18,} {float(at):17.1f} {float(limit):14.1f}   all heads one latent and one rope key"
+)
+
+print("\nmodel             query heads  K/V heads   numbers kept   bytes per token   FLOP/B, long   GQA groups")
+for name in ("llama-2-7b", "falcon-7b", "llama-2-70b", "llama-3-70b", "deepseek-67b", "deepseek-v2-lite",
+             "deepseek-v2", "deepseek-v3", "kimi-k2"):  # fmt: skip
+    m = get_model(name)
+    n = m.num_attention_heads
+    if m.is_mla:
+        kept, limit = m.latent_dim, mla_decode_intensity(n, m.kv_lora_rank, m.qk_rope_head_dim)
+        shared, groups = "latent", Fraction(kept, 2 * m.qk_nope_head_dim)
+    else:
+        kept, limit = 2 * m.num_key_value_heads * m.head_dim, Fraction(n, m.num_key_value_heads)
+        shared = groups = m.num_key_value_heads
+    per_token = kv_elems_per_token(m) * 2
+    print(f"{name:<17} {n:11} {shared:>10} {kept:14,} {per_token:17,} {float(limit):14.1f} {float(groups):12.2f}")
+
+# %% [markdown] lang="en" tags=["claim-read-the-table"]
+# Read three things in these tables.
+#
+# - A latent of 576 numbers is as large as 9/4 = 2.25 groups of GQA. That is no derivation of ours: the caption of table 1 in the
+#   DeepSeek-V2 paper says it.
+# - MLA is not the smallest: MQA keeps 256. In the panel, any latent over 192 loses to it. What MLA buys is each head its own
+#   view of the latent, by its own matrices. In work per byte it wins.
+# - The work per byte depends on the number of heads. DeepSeek-V2-Lite has 16, and stays far below any ridge.
+#
+# ### Two ratios that get mixed up
+#
+# "MLA is 3.6 times smaller than 8 groups" and "4.7 times smaller": both are around, and both are right. One compares a layer,
+# the other two whole models.
+
+# %% tags=["claim-two-ratios", "claim-three-baselines"]
+from mini_engine.geometry import kv_bytes_per_token_per_gpu, mla_reduction
+
+llama, v3 = get_model("llama-3-70b"), get_model("deepseek-v3")
+layer = Fraction(2 * 8 * 128, 576)
+model_ratio = Fraction(kv_elems_per_token(llama), kv_elems_per_token(v3))
+print(f"per layer: 2,048 / 576 = {layer} = {float(layer):.3f}")
+print(
+    f"per token: Llama-3-70B's {kv_elems_per_token(llama):,} in 80 layers / DeepSeek-V3's {kv_elems_per_token(v3):,} in 61",
+    end="",
+)
+print(f" = {float(model_ratio):.2f}")
+print("\nDeepSeek-V2 keeps less than                            by            times smaller")
+for name, baseline in [
+    ("MHA with its own 128 heads", "mha"),
+    ("DeepSeek-67B, both in 16 bits", "deepseek-67b"),
+    ("DeepSeek-67B in 16 bits, itself in 6", "deepseek-67b-6bit"),
+]:
+    saved = mla_reduction(baseline)
+    print(f"{name:<46} {float(saved):10.2%} {float(1 / (1 - saved)):20.1f}")
+
+# %% [markdown] lang="en" tags=["claim-published-figure"]
+# ### 93.3%, of what?
+#
+# The DeepSeek-V2 paper says that its cache is 93.3% smaller than that of DeepSeek 67B. Many repeat it as "MLA saves 93.3%". The
+# table shows what is in it.
+#
+# - DeepSeek 67B is no MHA. It has 8 K/V heads, and 95 layers against 60.
+# - DeepSeek-V2 is served with a cache of 6 bits a number (section 3.2.3 of the paper), and the 67B with 16.
+# - At equal precision MLA and fewer layers save 82.24% together. Against MHA of its own shape it is 98.24%.
+#
+# The paper does not take its figure apart. We did, and the last line meets it.
+#
+# ## What a latent cannot do
+#
+# Several GPUs share out a model's heads: tensor parallelism. Each GPU then keeps the K/V heads of its own query heads. With MLA?
+
+# %%
+predict("04.per_gpu", value=None)
+
+# %% tags=["claim-no-sharding"]
+print("bytes of cache per token      on each GPU       together")
+for m in (llama, v3):
+    for tp in (1, 2, 4, 8):
+        each = kv_bytes_per_token_per_gpu(m, tp)
+        print(f"{m.name:<14} {tp} GPU{'s' if tp > 1 else ' '} {each:20,} {each * tp:14,}")
+
+# %% [markdown] lang="en"
+# Heads of GQA are dealt out until each GPU has one. The latent belongs to all heads, so each GPU keeps all of it: eight
+# copies. That is why engines split attention with MLA by requests (data-parallel attention), or by tokens, and not by heads.
+#
+# ## Expand or absorb?
+#
+# Both forms give the same result. Absorbed, nothing is made of cached tokens, but each score is a product of Dc + Dr numbers in place of
+# Dn + Dr. Expanded, scores are cheap, after all S latents have gone through W_UK and W_UV. Which takes fewer FLOPs?
+#
+# ## Exercise 4.4 - count both
+#
+# Difficulty 3/5 · importance 4/5 · 15 minutes · about 6 lines
+#
+# Write `mla_flops(T, S, H, d_n, d_r, d_v, d_c, absorbed)`: FLOPs of one layer's latent attention for the last T of S tokens.
+#
+# - A multiply and an add are two FLOPs. Leave out softmax, mask and scale, and all projections but W_UK and W_UV.
+# - Expanded: the cache holds latents, so all S tokens get a key (d_n numbers from d_c) and a value (d_v from d_c), in each head.
+# - Absorbed: each of the T queries is multiplied by W_UK, and each of the T sums by W_UV, in each head.
+# - Then count pairs, a row and a token that it sees: the row at place S - T + t sees S - T + t + 1 tokens.
+# - Each pair costs a score and a place in the weighted sum. Count the sizes of both forms yourself.
+# - Return an exact int. A loop over T is quick enough for small T only: the check asks for a million tokens and more.
+#
+# Small case, all sizes 1: one token costs 10 expanded, 4 for key and value, 4 for the score, 2 for the sum. Absorbed, 10 as well.
+
+
+# %% exercise="mla_flops"
+def mla_flops(T, S, H, d_n, d_r, d_v, d_c, absorbed):
+    """FLOPs of one layer's latent attention for the last T of S tokens."""
+    ### BEGIN SOLUTION
+    pairs = T * (S - T) + T * (T + 1) // 2
+    if absorbed:
+        return 2 * H * (T * d_c * (d_n + d_v) + pairs * (d_c + d_r + d_c))
+    return 2 * H * (S * d_c * (d_n + d_v) + pairs * (d_n + d_r + d_v))
+    ### END SOLUTION
+
+
+# %% test="mla_flops" points=2
+mla_flops = check("04.mla_flops", mla_flops)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# Both forms have two parts: matrices that make something, and pairs that meet. Write both for T = 1 first.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# Pairs: T rows see the S - T tokens before them, and 1 + 2 + ... + T of their own. Matrices: d_c times (d_n + d_v) per token and
+# head, for S tokens expanded and T absorbed. A pair: d_n + d_r for the score and d_v for the sum. Absorbed, both are longer.
+#
+# </details>
+# <details><summary>Hint 3: "one token, absorbed" fails</summary>
+#
+# After absorption the score's vectors have d_c + d_r numbers. The sum is over latents, so d_c. The rope key is not part of a value.
+#
+# </details>
+
+# %% tags=["claim-expand-or-absorb"]
+deepseek = (128, 128, 64, 128, 512)
+print("DeepSeek-V2, one layer: FLOPs            expanded     absorbed   fewer")
+for name, T, S in [
+    ("1 new token after 4,095", 1, 4096),
+    ("64 new tokens after 4,096", 64, 4160),
+    ("171 new tokens after 100,000", 171, 100_171),
+    ("512 new tokens after 4,096", 512, 4608),
+    ("a prompt of 4,096", 4096, 4096),
+]:
+    a, b = (mla_flops(T, S, *deepseek, absorbed) for absorbed in (False, True))
+    print(f"{name:<32} {a:16.3e} {b:12.3e}   {'absorbed' if b < a else 'expanded'}, {max(a, b) / min(a, b):.2f} times")
+print(
+    f"long contexts: {512 * (128 + 128)} / {2 * 512 + 64 - (128 + 64 + 128)} = {512 * 256 / 768:.1f} new tokens make both equal"
+)
+read, made = 4096 * 576 * 2, 4096 * 128 * (128 + 64 + 128) * 2
+print(
+    f"memory of 4,096 tokens: latents {read:,} B, expanded keys and values {made:,} B, {made / read:.0f} times as much"
+)
+
+new = np.unique(np.concatenate([np.arange(1, 400), np.logspace(0, 4, 100).astype(int)]))
+curves = [
+    np.array([float(mla_flops(int(T), 4096 + int(T), *deepseek, absorbed)) for T in new]) for absorbed in (False, True)
+]
+picture(pictures.expand_or_absorb, tokens=new, expanded=curves[0], absorbed=curves[1], cached=4096)
+
+# %% [markdown] lang="en"
+# One new token: absorb, by two orders of magnitude. A whole prompt: expand, three times fewer FLOPs. The border lies near 171 new tokens, for
+# DeepSeek's sizes. Engines therefore use both forms in one model, expanded for prefill and absorbed for decode. They also expand long
+# contexts piece by piece, because all keys and values at once would fill the memory.
+
+# %% [markdown] lang="en" tags=["self-check"]
+# ## Check yourself
+#
+# A short chunk: 16 new tokens, after 4,080 in the cache. How many times fewer FLOPs does the absorbed form take? Guess, then let `mla_flops` say it.
+
+# %% tags=["self-check"]
+predict("04.small_chunk", value=None)
+
+# %% [markdown] lang="en" tags=["in-production", "limits"]
+# ## In production
+#
+# Read in the 2026 main branches of vLLM and SGLang, and in Transformers 5.24.0.
+#
+# | here | vLLM | SGLang | Transformers |
+# |---|---|---|---|
+# | `gqa_attention`, in place | the kernel takes `num_kv_heads` | the kernel takes `tp_k_head_num` | `repeat_kv` copies, in eager attention |
+# | latent and rope key in one row | `MLAAttention`, `head_size = kv_lora_rank + qk_rope_head_dim`, one K/V head | `MLATokenToKVPool` | two tensors of the cache's layer |
+# | expanded | `forward_mha` | `forward_normal` | always, in every step |
+# | absorbed | `forward_mqa`, with `W_UK_T` and `W_UV` | `forward_absorb` | - |
+# | no split by heads | data-parallel attention, decode context parallel (by tokens) | `--enable-dp-attention` | - |
+#
+# Where it loses: absorbing a whole prompt takes three times the FLOPs. And a model with few heads gains little work per byte.
+#
+# > **What this does not show**
+# >
+# > - Quality. That MLA is as good as MHA is the DeepSeek-V2 paper's result. tiny-gqa and tiny-mla are too small to judge by.
+# > - Times of a GPU. 241.8 against 295.2 are data-sheet numbers. A GPU that slows down under load has a lower ridge (lesson 11, to come).
+# > - One text of 176 tokens measured the loss after sharing. Another text, or another model, can order the four rows otherwise.
+# > - YaRN, which long-context DeepSeek models use, changes the scale by one more factor.
+# > - Sparse attention, which later DeepSeek models add, keeps a further key that is not counted here.
+
+# %% [markdown] lang="en" tags=["question"]
+# ## Questions that people ask
+#
+# <details><summary>Why not cache the hidden state and make K and V from it?</summary>
+#
+# It would be exact. But in DeepSeek-V2 it has 5,120 numbers where the latent has 512, and each step would send all of
+# them through the matrices. Absorption would work on it too, at ten times the latent's bytes.
+#
+# </details>
+# <details><summary>Is MLA just MQA with a wide head?</summary>
+#
+# In decode, yes: one key of 576 numbers, whose first 512 are the value. What differs is W_UK and W_UV. Each head has its own,
+# so heads see different keys made of the same latent.
+#
+# </details>
+# <details><summary>Why is the rope key shared by all heads?</summary>
+#
+# It costs Dr numbers once instead of H times. With a rope key for each head, DeepSeek-V2 would keep 128 · 64 numbers more.
+#
+# </details>
+# <details><summary>Can a program tell the size of MLA's cache from the number of K/V heads?</summary>
+#
+# No. The configuration of an MLA model gives as many K/V heads as query heads, for its expanded form. Calculators that use it report a cache
+# many times too large. Add `kv_lora_rank` and `qk_rope_head_dim` instead.
+#
+# </details>
+# <details><summary>Does the paper absorb W_UV into W_O, or not?</summary>
+#
+# It says that it can be. The product would take 3.6 times the weights of the two factors, so engines do not.
+#
+# </details>
+
+# %% [markdown] lang="en" tags=["zh"]
+# ## In three lines
+#
+# - GQA is multi-head attention whose heads share K and V: fewer bytes, more work per byte, and training has to make up for it.
+# - MLA keeps one latent for all heads. Matrices move to the query and past the sum, so no key is made. Positions get a key of their own.
+# - Expand for many new tokens, absorb for few. The latent does not split by heads.
+#
+# | term | Chinese | what people say | what it is |
+# |---|---|---|---|
+# | GQA | 分组查询注意力 | "grouped heads" | H / K query heads read one K/V head |
+# | MLA | 多头潜在注意力 | "compressed KV" | keys and values are made from one latent per token |
+# | latent | 潜在向量 | "the compressed cache" | a learned summary of the hidden state, shared by all heads |
+# | absorption | 矩阵吸收 | "merging the weights" | moving a matrix to the query, at run time |
+# | decoupled RoPE | 解耦的旋转位置编码 | "the rope part" | a small key for the position alone |
+#
+# **Open exercises.** *Easy:* add your favourite model to the table of architectures. *Medium:* pool tiny-gqa's keys only, or its values
+# only. Which hurts more? *Research:* take the K and V of tiny-gqa for many tokens and look at their singular values. How small a latent
+# would hold them?
+#
+# **Back:** [01 · A KV cache in NumPy](lessons/01_numpy_kv_cache.ipynb)
