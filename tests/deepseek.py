@@ -1,4 +1,4 @@
-"""Small random models with latent attention, written by transformers, and the plainest way to run one: no cache, no absorption."""
+"""Models with latent attention run in the plainest way, no cache and no absorption, and by transformers with its cache."""
 
 from __future__ import annotations
 
@@ -12,35 +12,6 @@ YARN = {
     "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 32,
     "beta_slow": 1, "mscale": 0.7, "mscale_all_dim": 1.2,
 }  # fmt: skip
-
-
-def save_random_deepseek(
-    folder: Path,
-    family: str = "V2",
-    *,
-    dtype: torch.dtype = torch.float32,
-    shard: str | None = None,
-    seed: int = 0,
-    **shape,
-) -> Path:
-    """A DeepSeek without experts. Weights are large enough for every part to matter in the logits."""
-    import transformers
-
-    torch.manual_seed(seed)
-    sizes = {
-        "vocab_size": 131, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4,
-        "num_key_value_heads": shape.get("num_attention_heads", 4), "kv_lora_rank": 24, "qk_rope_head_dim": 8,
-        "qk_nope_head_dim": 12, "v_head_dim": 10, "q_lora_rank": None, "max_position_embeddings": 256,
-        "first_k_dense_replace": shape.get("num_hidden_layers", 3), "initializer_range": 0.15, "bos_token_id": None,
-        "eos_token_id": 0,
-    } | shape  # fmt: skip
-    config = getattr(transformers, f"Deepseek{family}Config")(**sizes)
-    model = getattr(transformers, f"Deepseek{family}ForCausalLM")(config)
-    for name, parameter in model.named_parameters():
-        if "norm" in name:  # transformers starts them at 1, which would hide a norm that is skipped
-            torch.nn.init.uniform_(parameter, 0.5, 1.5)
-    model.to(dtype).save_pretrained(folder, **({"max_shard_size": shard} if shard else {}))
-    return folder
 
 
 def transformers_run(folder: Path) -> Callable[[Sequence[int]], tuple[np.ndarray, list[np.ndarray]]]:

@@ -25,6 +25,13 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """model_type: the name of transformers' classes, and what a small one needs beside the sizes of all."""
 
+_LATENT = {
+    "num_attention_heads": 4, "num_key_value_heads": 4, "kv_lora_rank": 24, "qk_rope_head_dim": 8, "qk_nope_head_dim": 12,
+    "v_head_dim": 10, "q_lora_rank": None, "num_experts_per_tok": 2, "first_k_dense_replace": 9,  # no layer has experts
+}  # fmt: skip
+LATENT_FAMILIES = {"deepseek_v2": ("DeepseekV2", _LATENT), "deepseek_v3": ("DeepseekV3", _LATENT)}
+"""The same for families with latent attention."""
+
 
 def save_random_model(
     folder: Path,
@@ -39,7 +46,7 @@ def save_random_model(
     import transformers
 
     torch.manual_seed(seed)
-    classes, own = FAMILIES[family]
+    classes, own = (FAMILIES | LATENT_FAMILIES)[family]
     sizes = {
         "vocab_size": 131, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 6,
         "num_key_value_heads": 2, "max_position_embeddings": 256, "initializer_range": 0.15, "bos_token_id": None,

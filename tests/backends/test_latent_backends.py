@@ -24,6 +24,7 @@ from mini_engine.models.latent_attention import UpProjection
 from mini_engine.sampling import SamplingParams
 from tests.backends.schedules import check_any_schedule, make_batch, poison
 from tests.deepseek import uncached_logits
+from tests.engine.test_beam_search import plain_search
 
 SPEC = ModelSpec(
     architecture="DeepseekV2ForCausalLM", model_type="deepseek_v2", num_hidden_layers=2, hidden_size=24,
@@ -109,6 +110,25 @@ def test_decode_rows_are_absorbed_and_chunks_expanded(models, monkeypatch):
 def test_an_unknown_form_is_refused(models, backend):
     with pytest.raises(ValueError, match="mla_decode='naive' must be one of absorbed, expanded"):
         backend(models["numpy"], mla_decode="naive")
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_beams_share_and_copy_latents(models, name):
+    """Forks, copy-on-write and prefix hits, in a pool so small that beams are also thrown out and come back."""
+
+    def next_logprobs(ids):
+        row = uncached_logits(models["numpy"], ids)[-1]
+        return row - row.max() - np.log(np.exp(row - row.max()).sum())
+
+    llm = LLM(loaded(models[name]), num_blocks=14, block_size=2, max_num_batched_tokens=7)
+    prompts = [[4, 8, 15, 16, 23], [4, 8, 15, 16, 42, 7]]
+    for prompt, output in zip(prompts, llm.beam_search(prompts, beam_width=3, max_tokens=8)):
+        expected = plain_search(prompt, 3, 8, (), next_logprobs)
+        assert [beam.token_ids for beam in output.outputs] == [tokens for tokens, _ in expected]
+        found = [beam.cumulative_logprob for beam in output.outputs]
+        np.testing.assert_allclose(found, [score for _, score in expected], rtol=1e-9 if name == "numpy" else 1e-4)
+    stats = llm.engine.stats()
+    assert min(stats.num_copied_blocks, stats.num_prefix_hit_tokens, stats.num_preemptions) > 0
 
 
 # -- one sequence, contiguous -------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from mini_engine.config import EngineConfig
 from mini_engine.engine import LLMEngine
 from mini_engine.models import random_model
 from mini_engine.sampling import SamplingParams
+from tests import deepseek
 
 SPEC = ModelSpec(
     num_hidden_layers=2,
@@ -25,13 +28,27 @@ SPEC = ModelSpec(
 )
 
 
-@pytest.fixture(scope="module")
-def model():
-    return random_model(SPEC, seed=3, backend="numpy")
+LATENT = dataclasses.replace(
+    SPEC,
+    architecture="DeepseekV2ForCausalLM",
+    num_key_value_heads=6,
+    head_dim=10,
+    kv_lora_rank=7,
+    qk_nope_head_dim=6,
+    qk_rope_head_dim=4,
+    v_head_dim=5,
+)
+
+
+@pytest.fixture(scope="module", params=[SPEC, LATENT], ids=["grouped", "latent"])
+def model(request):
+    return random_model(request.param, seed=3, backend="numpy")
 
 
 def uncached_logits(model, token_ids: list[int]) -> np.ndarray:
     """Logits behind the last token, everything computed from nothing."""
+    if model.spec.is_mla:
+        return deepseek.uncached_logits(model, token_ids)[-1]
 
     def attend(layer, q, k, v):
         return causal_attention(q, k, v, SPEC.head_dim**-0.5)
@@ -86,7 +103,8 @@ def test_every_logit_equals_the_uncached_one(model, preemption, block_size):
     assert num_steps < 200
 
 
-def test_a_block_shows_its_arrays_and_fresh_ones_are_nan(model):
+def test_a_block_shows_its_arrays_and_fresh_ones_are_nan():
+    model = random_model(SPEC, backend="numpy")
     backend = NumpyBackend(model)
     engine = LLMEngine(EngineConfig(num_blocks=3, block_size=4), backend)
     engine.add_request("a", [1, 2, 3, 4, 5], SamplingParams(temperature=0, max_tokens=2))

@@ -7,7 +7,7 @@ import pytest
 
 from mini_engine.models import load_weights
 from tests.engine.test_real_weights import run_under_pressure
-from tests.oracle import FAMILIES, assert_same_greedy, save_random_model, transformers_logits
+from tests.oracle import FAMILIES, LATENT_FAMILIES, assert_same_greedy, save_random_model, transformers_logits
 
 NUM_TOKENS = 64
 PRESSURE = {
@@ -21,7 +21,7 @@ PROMPTS = [SHARED + RANDOM.integers(1, 131, size=n).tolist() for n in (1, 2, 5, 
 PROMPTS += [RANDOM.integers(1, 131, size=n).tolist() for n in (1, 2, 7, 16, 33)]
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=[*FAMILIES, *LATENT_FAMILIES])
 def folder(request, tmp_path_factory):
     return save_random_model(tmp_path_factory.mktemp("served"), request.param, initializer_range=0.3)
 

@@ -11,9 +11,9 @@ import pytest
 
 from mini_engine.catalog import ModelSpec
 from mini_engine.models import CorruptModelError, UnsupportedModelError, load_weights, random_model
-from tests.deepseek import YARN, save_random_deepseek, transformers_run, uncached_logits
+from tests.deepseek import YARN, transformers_run, uncached_logits
 from tests.models.damage import edit_json, edit_tensors
-from tests.oracle import ROW_TOLERANCE, row_error
+from tests.oracle import LATENT_FAMILIES, ROW_TOLERANCE, row_error, save_random_model
 
 IDS = list(range(40))
 
@@ -22,14 +22,12 @@ IDS = list(range(40))
 def sound(tmp_path_factory):
     folders = tmp_path_factory.mktemp("sound")
     return {
-        family: save_random_deepseek(
-            folders / family, family, q_lora_rank=20, rope_parameters=YARN, num_experts_per_tok=2
-        )
-        for family in ("V2", "V3")
+        family: save_random_model(folders / family, family, q_lora_rank=20, rope_parameters=YARN, num_experts_per_tok=2)
+        for family in LATENT_FAMILIES
     }
 
 
-@pytest.fixture(params=["V2", "V3"])
+@pytest.fixture(params=LATENT_FAMILIES)
 def folder(request, sound, tmp_path):
     return shutil.copytree(sound[request.param], tmp_path / "model")
 
@@ -105,7 +103,7 @@ def test_contradicting_configurations(folder, changes, fragments):
         {"qk_rope_head_dim": 6, "qk_head_dim": 18, "head_dim": 6},
         {"num_attention_heads": 2, "num_key_value_heads": 2},
         {"num_hidden_layers": 2},
-        {"num_hidden_layers": 4, "first_k_dense_replace": 4},
+        {"num_hidden_layers": 4},
     ],
     ids=str,
 )
@@ -177,25 +175,25 @@ def test_fields_that_matter_change_the_logits_as_they_change_transformers(folder
 
 
 def test_rope_interleave_is_a_switch_of_v3_alone(sound, tmp_path):
-    folder = shutil.copytree(sound["V3"], tmp_path / "V3")
+    folder = shutil.copytree(sound["deepseek_v3"], tmp_path / "V3")
     before = uncached_logits(load_weights(folder), IDS)
     edit_json(folder / "config.json", rope_interleave=False)
     assert row_error(uncached_logits(load_weights(folder), IDS), before) > 10 * ROW_TOLERANCE
     edit_json(folder / "config.json", rope_interleave="no")
     fails(CorruptModelError, folder, "rope_interleave='no' must be true or false")
-    folder = shutil.copytree(sound["V2"], tmp_path / "V2")
+    folder = shutil.copytree(sound["deepseek_v2"], tmp_path / "V2")
     edit_json(folder / "config.json", rope_interleave=True)
     fails(UnsupportedModelError, folder, "rope_interleave=True")
 
 
 def test_a_latent_in_another_family_is_refused(sound, tmp_path):
-    folder = shutil.copytree(sound["V2"], tmp_path / "model")
+    folder = shutil.copytree(sound["deepseek_v2"], tmp_path / "model")
     edit_json(folder / "config.json", architectures=["LlamaForCausalLM"], model_type="llama")
     fails(UnsupportedModelError, folder, "model_type 'llama'")
 
 
 def test_random_models_are_checked_alike(sound):
-    spec = ModelSpec.from_hf_config(json.loads((sound["V2"] / "config.json").read_text()))
+    spec = ModelSpec.from_hf_config(json.loads((sound["deepseek_v2"] / "config.json").read_text()))
     assert uncached_logits(random_model(spec), IDS[:5]).shape == (5, 131)
     for changes, message in (
         ({"architecture": "LlamaForCausalLM"}, "caches no latent"),

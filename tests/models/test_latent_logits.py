@@ -11,30 +11,30 @@ import torch
 from mini_engine.backends import NumpyBackend, TorchBackend
 from mini_engine.models import load_weights
 from tests.backends.schedules import make_batch
-from tests.deepseek import YARN, save_random_deepseek, transformers_run, uncached_logits
-from tests.oracle import ROW_TOLERANCE, row_error
+from tests.deepseek import YARN, transformers_run, uncached_logits
+from tests.oracle import ROW_TOLERANCE, row_error, save_random_model
 
 SHAPES = {
-    "V2": ("V2", {}),
-    "V2, low-rank queries": ("V2", {"q_lora_rank": 20}),
+    "V2": ("deepseek_v2", {}),
+    "V2, low-rank queries": ("deepseek_v2", {"q_lora_rank": 20}),
     "V2, tied, other constants": (
-        "V2",
+        "deepseek_v2",
         {
             "tie_word_embeddings": True,
             "rms_norm_eps": 1e-2,  # the norms on the latent and the query keep 1e-6
             "rope_parameters": {"rope_theta": 300.0, "rope_type": "default"},
         },
     ),
-    "V2, YaRN": ("V2", {"rope_parameters": YARN}),
+    "V2, YaRN": ("deepseek_v2", {"rope_parameters": YARN}),
     "V2, one layer, one head, wide values": (
-        "V2",
-        {"num_hidden_layers": 1, "num_attention_heads": 1, "v_head_dim": 40},
+        "deepseek_v2",
+        {"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "v_head_dim": 40},
     ),
-    "V3": ("V3", {}),
-    "V3, low-rank queries, tied": ("V3", {"q_lora_rank": 20, "tie_word_embeddings": True}),
-    "V3, halves": ("V3", {"rope_interleave": False}),
+    "V3": ("deepseek_v3", {}),
+    "V3, low-rank queries, tied": ("deepseek_v3", {"q_lora_rank": 20, "tie_word_embeddings": True}),
+    "V3, halves": ("deepseek_v3", {"rope_interleave": False}),
     "V3, YaRN, low-rank queries": (
-        "V3",
+        "deepseek_v3",
         {"q_lora_rank": 20, "rope_parameters": YARN | {"mscale": 1.0, "mscale_all_dim": 1.0}},
     ),
 }
@@ -44,7 +44,7 @@ IDS = np.random.default_rng(1).integers(0, 131, size=200).tolist()
 @pytest.fixture(scope="module", params=SHAPES)
 def random_deepseek(request, tmp_path_factory):
     family, shape = SHAPES[request.param]
-    return save_random_deepseek(tmp_path_factory.mktemp("random"), family, **shape)
+    return save_random_model(tmp_path_factory.mktemp("random"), family, **shape)
 
 
 @pytest.mark.parametrize("backend", ["torch", "numpy"])
@@ -75,14 +75,14 @@ def test_logits_and_cache_through_the_pool(random_deepseek, backend):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("backend", ["torch", "numpy"])
 def test_half_precision_files(tmp_path, dtype, backend):
-    folder = save_random_deepseek(tmp_path, dtype=dtype, q_lora_rank=20)
+    folder = save_random_model(tmp_path, "deepseek_v2", dtype=dtype, q_lora_rank=20)
     model = load_weights(folder, backend=backend)
     assert row_error(uncached_logits(model, IDS), transformers_run(folder)(IDS)[0]) < ROW_TOLERANCE
 
 
 @pytest.mark.parametrize("backend", ["torch", "numpy"])
 def test_sharded_files(tmp_path, backend):
-    folder = save_random_deepseek(tmp_path, "V3", shard="40KB")
+    folder = save_random_model(tmp_path, "deepseek_v3", shard="40KB")
     assert len(list(folder.glob("model-*.safetensors"))) > 2, "the checkpoint was meant to be split"
     model = load_weights(folder, backend=backend)
     assert row_error(uncached_logits(model, IDS), transformers_run(folder)(IDS)[0]) < ROW_TOLERANCE
@@ -90,7 +90,7 @@ def test_sharded_files(tmp_path, backend):
 
 def test_config_as_deepseek_publishes_it(tmp_path):
     """rope_theta at the top level, rope_scaling with a type, no head_dim, fields of the training of experts."""
-    folder = save_random_deepseek(tmp_path, rope_parameters=YARN)
+    folder = save_random_model(tmp_path, "deepseek_v2", rope_parameters=YARN)
     expected = uncached_logits(load_weights(folder), IDS)
     config = json.loads((folder / "config.json").read_text())
     scaling = dict(config.pop("rope_parameters"))
