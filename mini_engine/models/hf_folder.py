@@ -48,8 +48,10 @@ class HFFolder:
         config_path = path / "config.json"
         config = read_json(config_path)
         try:
-            check_supported(config, config_path)
-            spec = ModelSpec.from_hf_config(config)
+            architecture, family = check_supported(config, config_path)
+            spec = ModelSpec.from_hf_config(
+                {**config, "architectures": [architecture], "model_type": family.model_type}
+            )
         except UnsupportedModelError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:  # a value missing or of the wrong type

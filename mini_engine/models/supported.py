@@ -68,8 +68,8 @@ OFF: dict[str, tuple[Any, ...]] = {
 """Fields that change the computation, with the values, besides null and false, that leave it as it is."""
 
 
-def check_supported(config: Mapping[str, Any], path: Path) -> None:
-    """Raise UnsupportedModelError for whatever would change the computation and is not implemented here.
+def check_supported(config: Mapping[str, Any], path: Path) -> tuple[str, Family]:
+    """The architecture and its family; UnsupportedModelError for whatever would change the computation and is not implemented here.
 
     A field that nothing is known about is refused too, unless it is null, false or empty: a model that loads and says
     something else than its authors' is worse than one that does not load.
@@ -78,7 +78,8 @@ def check_supported(config: Mapping[str, Any], path: Path) -> None:
     def refuse(what: str, found: object, supported: str) -> NoReturn:
         raise UnsupportedModelError(f"{path}: {what} is {found!r}; only {supported} can be run")
 
-    family = _family(config, refuse)
+    architecture = _architecture(config, refuse)
+    family = FAMILIES[architecture]
     for field, value in config.items():
         if _is_off(value):
             continue
@@ -98,20 +99,21 @@ def check_supported(config: Mapping[str, Any], path: Path) -> None:
         check_latent_config(config)
     for place in ("rope_parameters", "rope_scaling"):  # transformers 5 writes the first, older versions the second
         _check_rope(config.get(place) or {}, place, refuse)
+    return architecture, family
 
 
-def _family(config: Mapping[str, Any], refuse: Any) -> Family:
-    """The family that both the architecture and the model type name."""
+def _architecture(config: Mapping[str, Any], refuse: Any) -> str:
+    """The one that the file names, or that its model type stands for; both must agree where both are given."""
     architectures, model_type = config.get("architectures") or [], config.get("model_type")
     known = {family.model_type: name for name, family in FAMILIES.items()}
     if not architectures:
         architectures = [known.get(str(model_type), model_type)]
     if len(architectures) != 1 or architectures[0] not in FAMILIES:
         refuse("architectures", architectures, ", ".join(FAMILIES))
-    family = FAMILIES[architectures[0]]
-    if model_type is not None and model_type != family.model_type:  # which of the two would be right?
-        refuse("model_type", model_type, f"{family.model_type!r} with {architectures[0]}")
-    return family
+    named = FAMILIES[architectures[0]].model_type
+    if model_type not in (None, named):  # which of the two would be right?
+        refuse("model_type", model_type, f"{named!r} with {architectures[0]}")
+    return architectures[0]
 
 
 def _check_rope(rope: Mapping[str, Any], place: str, refuse: Any) -> None:

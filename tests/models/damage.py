@@ -7,10 +7,12 @@ from pathlib import Path
 
 import gguf
 import numpy as np
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
+from mini_engine.models import load_model
 from tests.oracle import save_random_model
 
 VOCAB_SIZE = 280
@@ -33,10 +35,23 @@ def make_folder(folder: Path, family: str = "llama", **shape) -> Path:
     return folder
 
 
+DEEP = "[" * 100_000 + "]" * 100_000
+"""JSON that is nested more deeply than a parser can follow."""
+
+
+def fails(error, path: Path, *fragments: str, load=load_model) -> None:
+    """Loading raises this error, and the message holds the path and the fragments ("a|b": one of the two)."""
+    with pytest.raises(error) as caught:
+        load(path)
+    for fragment in (str(path), *fragments):
+        assert any(part in str(caught.value) for part in fragment.split("|")), f"{fragment!r} is not in: {caught.value}"
+
+
 def edit_json(path: Path, **changes) -> None:
     """Set keys of a JSON file; a value of None removes the key."""
     content = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}))
+    removed = {key for key, value in changes.items() if value is None}
+    path.write_text(json.dumps({key: value for key, value in content.items() if key not in removed}))
 
 
 def edit_tensors(path: Path, change) -> None:

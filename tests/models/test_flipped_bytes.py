@@ -18,8 +18,8 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return make_folder(tmp_path_factory.mktemp("flipped"), dtype=torch.float16, **SMALL)
+def folder(family, tmp_path_factory):
+    return make_folder(tmp_path_factory.mktemp("flipped"), family, dtype=torch.float16, **SMALL)
 
 
 @pytest.mark.parametrize(

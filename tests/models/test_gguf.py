@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mini_engine.models import CorruptModelError, UnsupportedModelError, load_model, load_weights, open_checkpoint
-from tests.models.damage import MERGES, SPECIAL, TOKENS, VOCAB_SIZE, byte_level_tokenizer, make_folder, make_gguf
+from tests.models.damage import MERGES, SPECIAL, TOKENS, VOCAB_SIZE, byte_level_tokenizer, fails, make_folder, make_gguf
 from tests.oracle import ROW_TOLERANCE, full_logits, row_error, transformers_logits
 
 IDS = np.random.default_rng(2).integers(0, VOCAB_SIZE, size=50).tolist()
@@ -31,13 +31,6 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def make(folder, tmp_path):
     return lambda **options: make_gguf(tmp_path / "model.gguf", folder, **options)
-
-
-def fails(error, path, *fragments, load=load_model):
-    with pytest.raises(error) as caught:
-        load(path)
-    for fragment in (str(path), *fragments):
-        assert fragment in str(caught.value), f"{fragment!r} is not in: {caught.value}"
 
 
 @pytest.mark.parametrize("backend", ["torch", "numpy"])
