@@ -15,24 +15,29 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, quants
 
 from mini_engine.catalog import ModelSpec
 from mini_engine.models.errors import CorruptModelError, UnsupportedModelError
-from mini_engine.models.layout import EMBED, LM_HEAD, NORM, check_spec, layer_name
+from mini_engine.models.layout import EMBED, LM_HEAD, NORM, bias_name, check_spec, layer_name
 from mini_engine.models.tokenizer import Tokenizer, check_vocabulary
 
 REMEDY = "the download is incomplete or damaged: fetch it again"
 ROWS_AT_ONCE = 4096  # decoding takes several float32 copies: of a few rows, not of a whole embedding
+ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+"""GGUF's name of an architecture to Hugging Face's. Mistral's files are "llama" here."""
+
 TENSOR_NAMES = {"token_embd.weight": EMBED, "output_norm.weight": NORM, "output.weight": LM_HEAD}
 LAYER_PARTS = {
     "attn_norm": "input_layernorm",
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
     "attn_output": "self_attn.o_proj",
     "ffn_norm": "post_attention_layernorm",
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-# Every `llama.` key whose meaning is covered below. A key outside this list might change the computation, so it is refused.
+# Every key of an architecture whose meaning is covered below. A key outside this list might change the computation, so it is refused.
 KNOWN_KEYS = {
     "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.layer_norm_rms_epsilon",
     "attention.sliding_window", "attention.value_length", "block_count", "context_length", "embedding_length",
@@ -43,9 +48,10 @@ KNOWN_KEYS = {
 
 def hf_name(name: str) -> str:
     """The Hugging Face name of a GGUF tensor; a name that is no part of these models stays as it is and is refused later."""
-    part = re.fullmatch(r"blk\.(\d+)\.(\w+)\.weight", name)
+    part = re.fullmatch(r"blk\.(\d+)\.(\w+)\.(weight|bias)", name)
     if part and part[2] in LAYER_PARTS:
-        return layer_name(int(part[1]), LAYER_PARTS[part[2]])
+        weight = layer_name(int(part[1]), LAYER_PARTS[part[2]])
+        return weight if part[3] == "weight" else bias_name(weight)
     return TENSOR_NAMES.get(name, name)
 
 
@@ -116,61 +122,64 @@ class GGUFFile:
         return default
 
     def _spec(self) -> ModelSpec:
-        architecture = self.field("general.architecture")
-        if architecture != "llama":
-            raise UnsupportedModelError(
-                f"{self.path}: general.architecture is {architecture!r}; only 'llama' can be run"
-            )
+        kind = self.field("general.architecture")
+        if kind not in ARCHITECTURES:
+            known = ", ".join(map(repr, ARCHITECTURES))
+            raise UnsupportedModelError(f"{self.path}: general.architecture is {kind!r}; only {known} can be run")
         if self.field("split.count", 1) > 1:
             raise UnsupportedModelError(
                 f"{self.path}: the model is split over {self.field('split.count')} files; merge them with llama.cpp's gguf-split"
             )
-        layers = self.field("llama.block_count")
+
+        def field(key: str, default: Any = ...) -> Any:
+            return self.field(f"{kind}.{key}", default)
+
+        layers = field("block_count")
         if layers > len(self._tensors):  # before anything is made for each layer
             raise CorruptModelError(
-                f"{self.path}: llama.block_count is {layers}, the file holds {len(self._tensors)} tensors; {REMEDY}"
+                f"{self.path}: {kind}.block_count is {layers}, the file holds {len(self._tensors)} tensors; {REMEDY}"
             )
-        heads, hidden = self.field("llama.attention.head_count"), self.field("llama.embedding_length")
-        context = self.field("llama.context_length")
-        head_dim = self.field("llama.attention.key_length", None) or hidden // heads
+        heads, hidden = field("attention.head_count"), field("embedding_length")
+        head_dim = field("attention.key_length", None) or hidden // heads
         for key, supported in (  # what would change the computation, and the value that does not
-            ("llama.expert_count", 0),
-            ("llama.rope.scaling.type", "none"),
-            ("llama.rope.dimension_count", head_dim),
-            ("llama.attention.value_length", head_dim),
+            ("expert_count", 0),
+            ("rope.scaling.type", "none"),
+            ("rope.dimension_count", head_dim),
+            ("attention.value_length", head_dim),
         ):
-            if self.field(key, supported) != supported:
-                raise UnsupportedModelError(f"{self.path}: {key} is {self.field(key)!r}; only {supported!r} can be run")
-        window = self.field("llama.attention.sliding_window", 0)
-        if 0 < window < context:
-            raise UnsupportedModelError(
-                f"{self.path}: llama.attention.sliding_window is {window}; only full attention can be run"
-            )
+            if field(key, supported) != supported:
+                raise UnsupportedModelError(
+                    f"{self.path}: {kind}.{key} is {field(key)!r}; only {supported!r} can be run"
+                    + (": use the model's Hugging Face folder" if key == "rope.scaling.type" else "")
+                )
         if "rope_freqs.weight" in self._tensors:
             raise UnsupportedModelError(
-                f"{self.path}: rope_freqs.weight scales RoPE (Llama 3.1); only unscaled RoPE can be run"
+                f"{self.path}: rope_freqs.weight scales RoPE (Llama 3.1), which is read from a Hugging Face folder only: use that"
             )
         for key in self._reader.fields:
-            if key.startswith("llama.") and key.removeprefix("llama.") not in KNOWN_KEYS:
+            if key.startswith(f"{kind}.") and key.removeprefix(f"{kind}.") not in KNOWN_KEYS:
                 raise UnsupportedModelError(
-                    f"{self.path}: the metadata key {key}={self.field(key)!r} is not known; the model may need more than a plain Llama"
+                    f"{self.path}: the metadata key {key}={self.field(key)!r} is not known; the model may need more than a plain {kind}"
                 )
-        eos = self.field("tokenizer.ggml.eos_token_id", None)
+        eos, window = self.field("tokenizer.ggml.eos_token_id", None), field("attention.sliding_window", 0)
         return ModelSpec(
             name=self.path.stem,
+            architecture=ARCHITECTURES[kind],
+            model_type=kind,
             num_hidden_layers=layers,
             hidden_size=hidden,
             num_attention_heads=heads,
-            num_key_value_heads=self.field("llama.attention.head_count_kv", heads),
+            num_key_value_heads=field("attention.head_count_kv", heads),
             head_dim=head_dim,
-            intermediate_size=self.field("llama.feed_forward_length"),
-            vocab_size=self.field("llama.vocab_size", None) or len(self.field("tokenizer.ggml.tokens")),
-            max_position_embeddings=context,
-            rms_norm_eps=float(
-                f"{self.field('llama.attention.layer_norm_rms_epsilon'):.7g}"
-            ),  # stored as float32: 9.99999975e-06
-            rope_theta=self.field("llama.rope.freq_base", 10000.0),
+            intermediate_size=field("feed_forward_length"),
+            vocab_size=field("vocab_size", None) or len(self.field("tokenizer.ggml.tokens")),
+            max_position_embeddings=field("context_length"),
+            # Stored as float32: 9.99999975e-06.
+            rms_norm_eps=float(f"{field('attention.layer_norm_rms_epsilon'):.7g}"),
+            rope_theta=field("rope.freq_base", 10000.0),
             tie_word_embeddings=LM_HEAD not in self._tensors,
+            attention_bias=bias_name(layer_name(0, "self_attn.o_proj")) in self._tensors,
+            layer_windows=(window,) if window else (),
             bos_token_id=self.field("tokenizer.ggml.bos_token_id", None),
             eos_token_ids=() if eos is None else (eos,),
         )
@@ -199,14 +208,16 @@ class GGUFFile:
             raise UnsupportedModelError(
                 f"{self.path}: the tensor {tensor.name} has type {tensor.tensor_type.name}, which cannot be decoded; convert the file to F16 or Q8_0"
             ) from None
-        if name.endswith(("q_proj.weight", "k_proj.weight")):
+        if self.spec.model_type == "llama" and re.search(r"\.[qk]_proj\.", name):
             values = self._half_split(values)
         return values
 
     def _half_split(self, rows: np.ndarray) -> np.ndarray:
-        """llama.cpp rotates neighbouring dimensions, Hugging Face i with i + D/2: put each head's even rows first, then its odd ones."""
+        """In files of Llama, llama.cpp rotates neighbouring dimensions, Hugging Face i with i + D/2: put each head's even rows
+        first, then its odd ones.
+        """
         D = self.spec.head_dim
-        return rows.reshape(-1, D // 2, 2, rows.shape[-1]).swapaxes(1, 2).reshape(rows.shape)
+        return rows.reshape(-1, D // 2, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
     def where(self, name: str) -> Path:
         return self.path

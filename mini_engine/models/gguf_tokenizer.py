@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
 from tokenizers.processors import TemplateProcessing
 
@@ -13,6 +13,9 @@ from mini_engine.models.errors import CorruptModelError, UnsupportedModelError
 if TYPE_CHECKING:
     from mini_engine.models.gguf_file import GGUFFile
 
+QWEN2 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 CONTROL, USER_DEFINED = 3, 4  # values of tokenizer.ggml.token_type
 
 
@@ -21,6 +24,13 @@ def pre_tokenizer(kind: str) -> pre_tokenizers.PreTokenizer | None:
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     if kind == "gpt-2":
         return byte_level
+    if kind == "qwen2":
+        return pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(QWEN2), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        )
     if kind == "smollm":  # every digit stands alone
         return pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), byte_level])
     return None
@@ -36,7 +46,7 @@ def build_backend(file: GGUFFile) -> Tokenizer:
     cut = pre_tokenizer(pre)
     if kind != "gpt2" or cut is None:
         raise UnsupportedModelError(
-            f"{file.path}: the tokenizer is {kind!r} with pre-tokenizer {pre!r}; only 'gpt2' with 'gpt-2' or 'smollm' can be rebuilt "
+            f"{file.path}: the tokenizer is {kind!r} with pre-tokenizer {pre!r}; only 'gpt2' with 'gpt-2', 'smollm' or 'qwen2' can be rebuilt "
             "from a GGUF: use the model's Hugging Face folder"
         )
     tokens, types = file.field("tokenizer.ggml.tokens"), file.field("tokenizer.ggml.token_type")
@@ -53,6 +63,8 @@ def build_backend(file: GGUFFile) -> Tokenizer:
             f"{file.path}: the vocabulary and the merges do not fit together ({error}); fetch the file again"
         ) from None
     tokenizer.pre_tokenizer = cut
+    if pre == "qwen2":
+        tokenizer.normalizer = normalizers.NFC()
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens(
         [

@@ -68,7 +68,8 @@ HF_TO_GGUF = {
 }
 PARTS = {
     "input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output", "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate",
+    "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down",
 }  # fmt: skip
 
@@ -80,20 +81,22 @@ def interleave(rows: np.ndarray, heads: int) -> np.ndarray:
 
 def make_gguf(
     path: Path, folder: Path, *, quantise=gguf.GGMLQuantizationType.F16, metadata=None, tokens=TOKENS, tensors=None,
-    tokenizer=True, architecture="llama", pre="gpt-2",
+    tokenizer=True, architecture=None, pre="gpt-2",
 ) -> Path:  # fmt: skip
     """The model of a folder as a GGUF. `metadata` adds or (None) removes keys; `tensors` edits the dict of arrays."""
     config = json.loads((folder / "config.json").read_text())
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    kind = architecture or config["model_type"].replace("mistral", "llama")
+    head_dim = config.get("head_dim") or config["hidden_size"] // heads
     keys = {
-        "llama.block_count": config["num_hidden_layers"], "llama.context_length": config["max_position_embeddings"],
-        "llama.embedding_length": config["hidden_size"], "llama.feed_forward_length": config["intermediate_size"],
-        "llama.attention.head_count": heads, "llama.attention.head_count_kv": kv_heads,
-        "llama.attention.key_length": config["head_dim"], "llama.rope.dimension_count": config["head_dim"],
-        "llama.rope.freq_base": float(config["rope_parameters"]["rope_theta"]),
-        "llama.attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]), "llama.vocab_size": config["vocab_size"],
+        f"{kind}.block_count": config["num_hidden_layers"], f"{kind}.context_length": config["max_position_embeddings"],
+        f"{kind}.embedding_length": config["hidden_size"], f"{kind}.feed_forward_length": config["intermediate_size"],
+        f"{kind}.attention.head_count": heads, f"{kind}.attention.head_count_kv": kv_heads,
+        f"{kind}.attention.key_length": head_dim, f"{kind}.rope.dimension_count": head_dim,
+        f"{kind}.rope.freq_base": float(config["rope_parameters"]["rope_theta"]),
+        f"{kind}.attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]), f"{kind}.vocab_size": config["vocab_size"],
     } | (metadata or {})  # fmt: skip
-    writer = gguf.GGUFWriter(path, architecture)
+    writer = gguf.GGUFWriter(path, kind)
     for key, value in keys.items():
         if isinstance(value, str):
             writer.add_string(key, value)
@@ -114,10 +117,11 @@ def make_gguf(
         if name in HF_TO_GGUF:
             arrays[HF_TO_GGUF[name]] = values
             continue
-        _, _, layer, part = name.removesuffix(".weight").split(".", 3)
-        if part in ("self_attn.q_proj", "self_attn.k_proj"):
+        _, _, layer, part = name.split(".", 3)
+        part, _, ending = part.rpartition(".")
+        if kind == "llama" and part in ("self_attn.q_proj", "self_attn.k_proj"):
             values = interleave(values, heads if part == "self_attn.q_proj" else kv_heads)
-        arrays[f"blk.{layer}.{PARTS[part]}.weight"] = values
+        arrays[f"blk.{layer}.{PARTS[part]}.{ending}"] = values
     if tensors:
         tensors(arrays)
     for name, values in arrays.items():

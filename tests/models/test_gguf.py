@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import gguf
 import numpy as np
 import pytest
+import torch
 
 from mini_engine.models import CorruptModelError, UnsupportedModelError, load_model, load_weights, open_checkpoint
+from mini_engine.models.gguf_tokenizer import pre_tokenizer
 from tests.models.damage import MERGES, SPECIAL, TOKENS, VOCAB_SIZE, byte_level_tokenizer, fails, make_folder, make_gguf
-from tests.oracle import ROW_TOLERANCE, full_logits, row_error, transformers_logits
+from tests.oracle import FAMILIES, ROW_TOLERANCE, full_logits, row_error, transformers_logits
 
 IDS = np.random.default_rng(2).integers(0, VOCAB_SIZE, size=50).tolist()
 TYPES = gguf.GGMLQuantizationType
@@ -16,8 +20,6 @@ TYPES = gguf.GGMLQuantizationType
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    import torch
-
     shape = {
         "hidden_size": 64,
         "intermediate_size": 96,
@@ -33,17 +35,31 @@ def make(folder, tmp_path):
     return lambda **options: make_gguf(tmp_path / "model.gguf", folder, **options)
 
 
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """One of every family, with heads that are not hidden_size / heads wide, and windows where a family has them."""
+    own = {"mistral": {"sliding_window": 100}, "llama": {"attention_bias": True}}
+    return {
+        family: make_folder(
+            tmp_path_factory.mktemp(family), family, dtype=torch.float16, hidden_size=64, intermediate_size=96,
+            num_attention_heads=4, num_key_value_heads=2, head_dim=24, **own.get(family, {}),
+        )
+        for family in FAMILIES
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("backend", ["torch", "numpy"])
-def test_an_f16_file_is_the_model_it_was_made_from(make, folder, backend):
+def test_an_f16_file_is_the_model_it_was_made_from(folders, family, backend, tmp_path):
     """The independent truth about the order of q and k rows: transformers on the original folder."""
-    loaded = load_model(make(), backend=backend)
-    assert row_error(full_logits(loaded.model, IDS), transformers_logits(folder)(IDS)) < ROW_TOLERANCE
-
-
-def test_spec_of_the_file_equals_that_of_the_folder(make, folder):
-    from dataclasses import replace
-
-    assert replace(open_checkpoint(make()).spec, name="") == replace(open_checkpoint(folder).spec, name="")
+    metadata = {"llama.attention.sliding_window": 100} if family == "mistral" else {}
+    path = make_gguf(tmp_path / "model.gguf", folders[family], metadata=metadata)
+    model = load_weights(path, backend=backend)
+    assert row_error(full_logits(model, IDS), transformers_logits(folders[family])(IDS)) < ROW_TOLERANCE
+    architecture = "llama" if family == "mistral" else family
+    expected = replace(open_checkpoint(folders[family]).spec, name="")
+    assert replace(model.spec, name="", architecture=expected.architecture, model_type=family) == expected
+    assert model.spec.model_type == architecture
 
 
 @pytest.mark.parametrize("kind", [TYPES.F32, TYPES.Q8_0, TYPES.Q4_1, TYPES.BF16])
@@ -72,6 +88,24 @@ def test_the_tokenizer_is_rebuilt(make):
     assert loaded.tokenizer.encode(text) == byte_level_tokenizer().encode(text).ids
     assert loaded.tokenizer.eos_token_ids == (2,)
     assert loaded.tokenizer.apply_chat_template([{"role": "user", "content": "x"}]) == "<|im_end|>x"
+
+
+TEXTS = [
+    "hello  wörld 123\n\n  it's we'll",
+    "  a\tb\r\nc 巴黎 e\u0301 🗼!? <|im_end|>\n",
+    "x=1;\n\n\n    y = (2**10)  ",
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_tokenizer_of_qwen_is_that_of_transformers(make, text):
+    from transformers import Qwen2Tokenizer
+
+    ours = load_model(make(pre="qwen2")).tokenizer
+    theirs = Qwen2Tokenizer({token: i for i, token in enumerate(TOKENS)}, MERGES, additional_special_tokens=SPECIAL)
+    cut = theirs.backend_tokenizer.pre_tokenizer.pre_tokenize_str(text)
+    assert pre_tokenizer("qwen2").pre_tokenize_str(text) == cut
+    assert ours.encode(text) == theirs.encode(text)
 
 
 def test_bos_is_added_only_when_the_file_says_so(folder, tmp_path, monkeypatch):
@@ -114,11 +148,10 @@ def test_a_file_that_is_no_gguf(tmp_path):
 @pytest.mark.parametrize(
     ("options", "fragments"),
     [
-        ({"architecture": "qwen2"}, ["qwen2", "only 'llama'"]),
+        ({"architecture": "gemma3"}, ["gemma3", "only 'llama', 'qwen2', 'qwen3'"]),
         ({"metadata": {"llama.expert_count": 8}}, ["llama.expert_count", "8"]),
         ({"metadata": {"llama.rope.scaling.type": "yarn"}}, ["llama.rope.scaling.type", "yarn"]),
         ({"metadata": {"llama.rope.dimension_count": 12}}, ["llama.rope.dimension_count", "12", "24"]),
-        ({"metadata": {"llama.attention.sliding_window": 100}}, ["sliding_window", "100"]),
         ({"metadata": {"llama.logit_scale": 0.5}}, ["llama.logit_scale", "0.5"]),
         ({"metadata": {"split.count": 2}}, ["2 files"]),
         ({"tensors": lambda t: t.update({"rope_freqs.weight": np.ones(12, np.float32)})}, ["rope_freqs.weight"]),
@@ -176,7 +209,7 @@ Q = "model.layers.1.self_attn.q_proj.weight"
             lambda t: t.update({"blk.1.attn_q.weight": t["blk.1.attn_q.weight"][:-1]}),
             [Q, "[95, 64]", "expected [96, 64]"],
         ),
-        (lambda t: t.update({"blk.0.attn_q.bias": np.ones(96, np.float32)}), ["blk.0.attn_q.bias"]),
+        (lambda t: t.update({"blk.0.attn_q.bias": np.ones(96, np.float32)}), ["layers.0.self_attn.q_proj.bias"]),
         (lambda t: t.update({"blk.1.ffn_norm.weight": np.full(64, 1e9, np.float32)}), ["post_attention", "not finite"]),
     ],
     ids=["missing", "wrong shape", "a bias", "too large for float16"],
