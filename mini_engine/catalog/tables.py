@@ -9,7 +9,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from mini_engine.arguments import amount, number
+from mini_engine.arguments import amount, number, shown
 from mini_engine.catalog.specs import GPUSpec, ModelSpec
 from mini_engine.data_files import data_dir
 from mini_engine.units import GB, MIB, TERA
@@ -122,7 +122,7 @@ def _find(what: str, name: str, table: Mapping[str, Spec]) -> Spec:
             return spec
     near = _near(wanted, table)
     raise KeyError(
-        f"no {what} named {name!r}. Near names: {', '.join(near)}. All: list_{'models' if what == 'model' else 'gpus'}()"
+        f"no {what} named {shown(name)}. Near names: {', '.join(near)}. All: list_{'models' if what == 'model' else 'gpus'}()"
     )
 
 

@@ -1,17 +1,12 @@
-"""One deployment, sized: a model on a GPU, with every assumption a field.
-
-The command, the panels and the lessons all call `size`.
-"""
+"""One deployment, sized: a model on a GPU. The command, the panels and the lessons all call `size`."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
-from mini_engine.arguments import Real, amount, ceil_div, choice, count, share
+from mini_engine.arguments import Real, amount, choice, count, share, shown
 from mini_engine.catalog import GPUSpec, ModelSpec, gpu_spec, model_spec
 from mini_engine.geometry import (
     active_params,
@@ -26,7 +21,6 @@ from mini_engine.geometry import (
     weight_bytes,
 )
 from mini_engine.roofline import (
-    DecodeStep,
     batch_for_ridge,
     decode_step_time,
     prefill_flops,
@@ -35,66 +29,10 @@ from mini_engine.roofline import (
     throughput_ceiling,
     tokens_per_s,
 )
-from mini_engine.units import GB, dtype_bytes, format_rate
-
-
-@dataclass(frozen=True)
-class Sizing:
-    """What fits and how fast it can be.
-
-    Bytes are integers, times and rates fractions; `working` holds the arithmetic as text.
-    """
-
-    model: ModelSpec
-    gpu: GPUSpec
-    tp: int
-    context: int
-    batch: int
-    kv_dtype: str
-    dtype: str
-    util: Fraction
-    overhead: int
-    block: int
-    memory: int
-    """Bytes of one card that were counted on."""
-    num_params: int
-    num_active_params: int
-    """Per token."""
-    counted: bool
-    """Whether the parameters were counted from the configuration, not given."""
-    flops: int
-    """Peak of one card at the weights' precision."""
-
-    kv_per_token: int
-    """All GPUs' share of one token, without copies; every layer counted as full."""
-    kv_per_token_per_gpu: int
-    kv_total: int
-    """batch × context, all layers full, without copies."""
-    kv_per_sequence_per_gpu: int
-    """One sequence of `context` tokens on one GPU, windows counted."""
-    reserved_per_sequence_per_gpu: int
-    """The same in whole blocks."""
-    weights_per_gpu: Fraction
-    budget: int
-    """Bytes for K/V on one GPU."""
-    concurrency: int
-    """Sequences of `context` tokens, every layer full."""
-    concurrency_windowed: int
-    """The same when windowed layers give back what they no longer need."""
-    max_context: int
-    """Tokens each of `batch` sequences may have, every layer full."""
-    fits: bool
-    """Whether batch × context fits the budget, in whole blocks and with windows counted."""
-
-    step: DecodeStep
-    tokens_per_s: Fraction
-    throughput_ceiling: Fraction | None
-    batch_for_ridge: int | None
-    ridge: Fraction
-    prefill: Fraction
-    """Seconds of the prefill of one prompt of `context` tokens at peak."""
-    working: tuple[str, ...]
-    notes: tuple[str, ...]
+from mini_engine.sizing.notes import notes_of
+from mini_engine.sizing.result import Sizing
+from mini_engine.sizing.shards import decode_head_dim, in_blocks, one_shard, prefill_head_dim
+from mini_engine.units import GB, dtype_bytes
 
 
 def size(
@@ -111,11 +49,13 @@ def size(
     block: int = 16,
     memory: str = "nominal",
     num_params: Real | None = None,
+    num_active_params: Real | None = None,
 ) -> Sizing:
     """Size `model` on `tp` GPUs. ValueError names the argument that is not valid.
 
     memory: "nominal", the size on the box, or "reported", what the driver shows. overhead: bytes of activations and
-    runtime per GPU. num_params: for models whose weights cannot be counted from their configuration.
+    runtime per GPU. num_params: for models whose weights cannot be counted from their configuration, with
+    num_active_params, what one token uses of them, for a mixture of experts (default: all).
     """
     model, gpu = model_spec("model", model), gpu_spec("gpu", gpu)
     tp, block = count("tp", tp, limit=10**6), count("block", block, limit=10**6)
@@ -123,14 +63,14 @@ def size(
     overhead, util = amount("overhead", overhead), share("util", util)
     dtype_bytes("dtype", dtype)
     card = _memory(gpu, memory)
-    total, active, read = _parameters(model, num_params, batch)
+    total, active, read = _parameters(model, num_params, num_active_params, batch)
     weights = Fraction(total * dtype_bytes("dtype", dtype), tp)
     flops = gpu.fp8_flops if dtype == "fp8" and gpu.fp8_flops else gpu.bf16_flops
 
     per_token, per_gpu = kv_bytes_per_token(model, kv_dtype), kv_bytes_per_token_per_gpu(model, tp, kv_dtype)
     shard = one_shard(model, tp)
     per_sequence = kv_bytes_hybrid(shard, shard.layer_windows, context, kv_dtype)
-    reserved = _in_blocks(shard, context, block, kv_dtype)
+    reserved = in_blocks(shard, context, block, kv_dtype)
     budget = kv_budget(card, weights, overhead, util)
 
     head_dim = decode_head_dim(model)
@@ -153,7 +93,7 @@ def size(
     ridge = ridge_point(flops, gpu.memory_bandwidth)
     flops_per_sequence = Fraction(2 * active + 4 * layers * heads * head_dim * context, tp)
     ridge_batch = batch_for_ridge(read_bytes, Fraction(per_sequence, context), context, flops_per_sequence, ridge)
-    work = prefill_flops(active, context, layers, heads, _prefill_head_dim(model))
+    work = prefill_flops(active, context, layers, heads, prefill_head_dim(model))
 
     concurrency = max_concurrency(budget, per_gpu, context, block)
     working = [
@@ -170,10 +110,10 @@ def size(
         max_context.explain(budget, per_gpu, batch),
         decode_step_time.explain(*step_arguments),
         tokens_per_s.explain(batch, step.total),
-        prefill_flops.explain(active, context, layers, heads, _prefill_head_dim(model)),
+        prefill_flops.explain(active, context, layers, heads, prefill_head_dim(model)),
         prefill_time.explain(work, flops, tp),
     ]
-    return Sizing(
+    sizing = Sizing(
         model=model,
         gpu=gpu,
         tp=tp,
@@ -187,6 +127,7 @@ def size(
         memory=card,
         num_params=total,
         num_active_params=active,
+        num_read_params=read,
         counted=num_params is None,
         flops=flops,
         kv_per_token=per_token,
@@ -207,34 +148,9 @@ def size(
         ridge=ridge,
         prefill=prefill_time(work, flops, tp),
         working=tuple(working),
-        notes=tuple(_notes(model, gpu, tp, context, dtype, flops, None if num_params else read)),
+        notes=(),
     )
-
-
-def one_shard(model: ModelSpec, tp: int) -> ModelSpec:
-    """The model as one of `tp` GPUs sees its K/V: ceil(KV heads / tp) of every layer. A latent is not split."""
-    if model.is_mla or tp == 1:
-        return model
-    shapes = tuple((ceil_div(heads, tp), head_dim) for heads, head_dim in model.kv_shapes)
-    return dataclasses.replace(
-        model, num_key_value_heads=ceil_div(model.num_key_value_heads, tp), layer_kv_shapes=shapes
-    )
-
-
-def _in_blocks(shard: ModelSpec, context: int, block: int, kv_dtype: str) -> int:
-    """Bytes of one sequence when every layer holds whole blocks."""
-    windows = [window and ceil_div(window, block) * block for window in shard.layer_windows]
-    return kv_bytes_hybrid(shard, windows, ceil_div(context, block) * block, kv_dtype)
-
-
-def decode_head_dim(model: ModelSpec) -> int:
-    """The d in 4 d FLOPs per score of decoding. With MLA a score takes 2 (d_c + d_r) FLOPs and its value 2 d_c."""
-    return model.head_dim if not model.is_mla else math.ceil(((model.kv_lora_rank or 0) + model.latent_dim) / 2)
-
-
-def _prefill_head_dim(model: ModelSpec) -> int:
-    """The same for prefill, which uses keys and values expanded per head."""
-    return model.head_dim if not model.is_mla else math.ceil(model.expanded_dim / 2)
+    return dataclasses.replace(sizing, notes=tuple(notes_of(sizing)))
 
 
 def _memory(gpu: GPUSpec, memory: str) -> int:
@@ -246,38 +162,26 @@ def _memory(gpu: GPUSpec, memory: str) -> int:
     return gpu.reported_memory_bytes
 
 
-def _parameters(model: ModelSpec, given: Real | None, batch: int) -> tuple[int, int, int]:
+def _parameters(model: ModelSpec, given: Real | None, active: Real | None, batch: int) -> tuple[int, int, int]:
     """(all parameters, those active per token, those read by a step of `batch` tokens)."""
+    if given is None and active is not None:
+        raise ValueError(f"num_active_params={shown(active)} needs num_params too")
     if given is not None:
         total = amount("num_params", given, minimum=1)
-        return total, total, total
+        used = total if active is None else amount("num_active_params", active, minimum=1, limit=total)
+        return total, used, min(total, used * batch)
     try:
         return params(model), active_params(model), active_params(model, batch)
     except ValueError as error:
         raise ValueError(f"{error}: num_params=80e9, or --params 80e9 on the command line") from None
 
 
-def _notes(
-    model: ModelSpec, gpu: GPUSpec, tp: int, context: int, dtype: str, flops: int, read: int | None
-) -> Iterator[str]:
-    if context > model.max_position_embeddings:
-        yield f"the context of {context:,} is more than the {model.max_position_embeddings:,} positions the model was made for"
-    if model.num_windowed_layers:
-        yield (
-            f"{model.num_windowed_layers} of {model.num_attention_layers} attention layers keep a window: "
-            "concurrency is given both for an engine "
-            "that keeps every layer in full and for one that gives windows back; FLOPs of attention are counted as "
-            "if all layers were full"
-        )
-    if model.layers_without_kv:
-        yield f"{len(model.layers_without_kv)} of {model.num_hidden_layers} layers have no K/V; their fixed state per sequence is not counted"
-    if not model.is_mla and model.num_key_value_heads % tp:
-        yield f"{tp} GPUs do not divide {model.num_key_value_heads} KV heads evenly: some heads are held more than once; an engine may refuse this"
-    if model.is_mla and tp > 1:
-        yield f"the latent cache is not split by heads: each of the {tp} GPUs holds all of it"
-    if model.num_experts and read:
-        yield f"a step reads at most {read:,} parameters, counting only the experts its tokens can be routed to"
-    if (dtype == "fp8" and not gpu.fp8_flops) or dtype in ("fp32", "float32", "int8"):
-        yield f"no peak for {dtype} on {gpu.name} in the table: compute is counted at the bf16 rate, {format_rate(flops, 'FLOP/s')}"
-    if gpu.verified != "yes":
-        yield f"the figures of {gpu.name} are not all verified ({gpu.verified}): {gpu.note}"
+def vary(s: Sizing, **changes: object) -> Sizing:
+    """The same sizing with some assumptions changed."""
+    same: dict[str, Any] = {
+        name: getattr(s, name) for name in ("tp", "context", "batch", "kv_dtype", "dtype", "util", "overhead", "block")
+    }
+    same["memory"] = "nominal" if s.memory == s.gpu.memory_bytes else "reported"
+    if not s.counted:
+        same |= {"num_params": s.num_params, "num_active_params": s.num_active_params}
+    return size(s.model, s.gpu, **(same | changes))

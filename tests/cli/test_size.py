@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +15,10 @@ from mini_engine.cli import main
 from mini_engine.geometry import kv_budget, kv_total_bytes, max_concurrency, weight_bytes
 from mini_engine.roofline import decode_step_time
 from mini_engine.sizing import size
-from mini_engine.sizing.command import as_json, as_text
+from mini_engine.sizing.report import as_json, as_text
 from mini_engine.sizing.why import answers
 
+ROOT = Path(__file__).resolve().parents[2]
 TP2 = ("--model", "llama-3-70b", "--gpu", "h100-sxm", "--tp", "2")
 
 
@@ -203,7 +205,7 @@ def test_the_answers_quote_this_models_numbers():
     text = dict(answers(size(get_model("llama-3-70b"), get_gpu("h100-sxm"), tp=2, batch=16)))
     idle = text["Why is the GPU mostly idle while decoding?"]
     assert re.search(r"\d FLOP per byte, where this GPU could do 295\.2", idle)
-    assert "64 query heads on 8 KV heads" in text["Why are there no query heads in the formula?"]
+    assert "64 query heads, 8 to each of 8 KV heads" in text["Why are there no query heads in the formula?"]
     assert "327,680 B per token become 163,840 B" in text["Does FP8 halve the KV cache?"]
     assert "166,400 B" in text["Does FP8 halve the KV cache?"]
     assert "11 sequences instead of 5" in text["Does FP8 halve the KV cache?"]
@@ -277,11 +279,18 @@ def test_the_names_are_listed(run):
     assert "h100-sxm" in result.out
 
 
+HEAVY = {
+    "torch", "numpy", "transformers", "tokenizers", "safetensors", "triton", "matplotlib", "PIL", "ipywidgets", "IPython",
+    "asyncio", "multiprocessing", "urllib.request", "mini_engine.models", "mini_engine.llm", "mini_engine.course",
+}  # fmt: skip
+
+
 def test_nothing_heavy_is_imported():
-    """The answer must come in a moment: no torch, no NumPy. (Its time is a benchmark, not a test.)"""
+    """The answer must come in a moment: no array library, no torch, nothing of Jupyter. (Its time is a benchmark.)"""
     script = (
-        "import sys; from mini_engine.cli import main; main(['size', '--model', 'llama-3-8b', '--why']); "
-        "heavy = {'torch', 'numpy', 'transformers', 'matplotlib'} & set(sys.modules); sys.exit(str(heavy) if heavy else 0)"
+        "import sys; from mini_engine.cli import main; "
+        "main(['size', '--model', 'llama-3-8b', '--why']); main(['size', '--model', 'data/models/tiny-gqa', '--json']); "
+        f"heavy = {HEAVY} & set(sys.modules); sys.exit(str(heavy) if heavy else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
