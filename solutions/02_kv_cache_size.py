@@ -114,8 +114,9 @@ for letter, name, model, run, who in rows:
 #
 # $$\text{bytes} = 2 \cdot L \cdot K \cdot D \cdot S \cdot B \cdot b$$
 #
-# The 2 in front is K and V. In bf16, b is 2 as well. So there are two 2s, and five other factors: L, K, D, S and B.
-# People lose one of the 2s, or take the query heads for K.
+# The 2 in front is for keys and values. K is the number of K/V heads, as in lesson 01. In bf16, a float of 16 bits, b is
+# 2 as well. So there are two 2s, and five other factors: L, K, D, S and B. People lose one of the 2s, or take the query
+# heads for K.
 #
 # Three factors are frozen when the model is trained. One you choose when the engine starts. Two move all the time.
 
@@ -201,7 +202,7 @@ print(f"head size from the division would be wrong for {len(wrong)}: {', '.join(
 # ## Real models
 #
 # Now something that hurts. Llama-3-70B has 80 layers. Each has 64 query heads and 8 K/V heads, of size 128. Guess, for
-# bf16. Put your numbers in place of `None`.
+# bf16. The third question is about two other models. Put your numbers in place of `None`.
 
 # %%
 predict("02.per_token", value=None)
@@ -226,8 +227,9 @@ for s in (llama, mha):
     )
 
 # %% [markdown] lang="en"
-# The second row is the model that was not built. With as many K/V heads as query heads, each token would take 8 times
-# as much. Sharing heads (**GQA**) is why long contexts can be served at all. Lesson 04 (to come) looks inside.
+# The second row is the model that was not built. With as many K/V heads as query heads (**MHA**), each token would take
+# 8 times as much. Sharing heads (**GQA**) is why long contexts can be served at all.
+# [Lesson 04](lessons/04_gqa_and_mla.ipynb) looks inside.
 #
 # OPT-13B is the model of the vLLM paper, which says 800 KB a token and up to 1.6 GB a request. The vLLM blog says 1.7
 # GB, for LLaMA-13B. Same shape, same bytes, two roundings: 1.5625 GiB is 1.678 GB.
@@ -309,8 +311,8 @@ for cards, card, sequences in ((8, 80, 16), (8, reported, 16), (4, 80, 16), (8, 
 #
 # ## Lengths times batches
 #
-# Bytes are linear in both. Here is Llama-3-70B as it is, with 8 K/V heads. Below the picture: from how many sequences
-# on does the cache weigh more than the weights?
+# Bytes are linear in both. Here is Llama-3-70B as it is, with 8 K/V heads. The table asks: from how many sequences on
+# does the cache weigh as much as the weights? The picture shows the sizes.
 
 # %% tags=["claim-grid", "claim-kv-against-weights"]
 from mini_engine.geometry import kv_bytes_per_token_per_gpu
@@ -368,7 +370,8 @@ predict("02.eight_k", value=None)
 # A published page answers this for four lengths: 25, 12, 6 and 1 requests. The next cell comes to the same numbers, so
 # it has the same slip. Find it. Then write `concurrency(budget_gb, kv_bytes_per_token, context)` without it.
 #
-# - `budget_gb` is what one GPU has left, in GB: an `int` or a `Fraction`.
+# - `budget_gb` is what one GPU has left, in GB: an `int` or a `Fraction`. `kv_bytes_per_token` is that GPU's share of a
+#   token.
 # - Return how many requests of `context` tokens fit, as an exact `int`. A request fits whole or not at all.
 # - Be exact at the edge. If n requests fill the budget to the last byte, the answer is n.
 #
@@ -507,12 +510,17 @@ print(
     f"8 GPUs keep {8 * kv_per_gpu(deepseek, 8):,} B for each token of {deepseek.name}, and {8 * kv_per_gpu(llama, 8):,} B of {llama.name}"
 )
 print()
-print("tiny-gqa has 2 K/V heads. The engine with one GPU's heads, float32:")
-for tp in (1, 2, 4):
+print("Counted in the engine, with what one GPU keeps of a token:")
+for tp in (1, 2, 4):  # tiny-gqa has 2 K/V heads
     one = dataclasses.replace(tiny.spec, num_key_value_heads=max(1, 2 // tp))
-    print(
-        f"tp = {tp}: {count_bytes(one, 16, 1, torch.float32) // 16:,} B a token, you say {kv_per_gpu(tiny.spec, tp, 4):,} B"
-    )
+    counted, said = count_bytes(one, 16, 1, torch.float32) // 16, kv_per_gpu(tiny.spec, tp, 4)
+    print(f"tiny-gqa, float32, tp = {tp}:  {counted:,} B, you say {said:,} B")
+little = ModelSpec(architecture="DeepseekV2ForCausalLM", num_hidden_layers=2, hidden_size=64, num_attention_heads=4,
+                   num_key_value_heads=4, head_dim=24, intermediate_size=96, vocab_size=128, max_position_embeddings=256,
+                   kv_lora_rank=32, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=16)  # fmt: skip
+print(
+    f"a small latent, float16:    {count_bytes(little, 16) // 16:7,} B, you say {kv_per_gpu(little, 8):,} B, on any number of GPUs"
+)
 print()
 for tp, left in ((2, Fraction(8)), (8, Fraction(121, 2))):
     print(
@@ -520,9 +528,9 @@ for tp, left in ((2, Fraction(8)), (8, Fraction(121, 2))):
     )
 
 # %% [markdown] lang="en"
-# Four times the cards give 30 times the room. The split of the cache is 4 of that. The rest is that the weights are there
-# only once: nearly all that you add is left for the cache. You may find 194 for this case. That is mixed units again, and then
-# rounded up.
+# Four times the cards give 30 times the room. The split of the cache is 4 of that. The rest is that the weights are
+# there only once: nearly all that you add is left for the cache. You may find 194 for this case. That is mixed units
+# again, and then rounded up.
 #
 # A latent is small, but it is on every card in full. That is why such models are often served with **data-parallel
 # attention**: each card keeps whole requests of its own.
@@ -554,10 +562,16 @@ for name, s, tp, width in (
     print(
         f"{name:<46} {kv_per_gpu(s, tp, width):9,} B a token and GPU {concurrency(budget, kv_per_gpu(s, tp, width), S):5}"
     )
+formats = {"float32": "auto", "fp8": "fp8", "int8 with its scales": "int8"}
+held = {n: LLM(tiny, backend="torch", num_blocks=1, kv_cache_dtype=d).engine.backend for n, d in formats.items()}
+print(
+    "counted, tiny-gqa:", ", ".join(f"{name} {b.kv_bytes_per_block // 16:,} B" for name, b in held.items()), "a token"
+)
 picture(pictures.levers, steps=steps, context=S)
 
 # %% [markdown] lang="en"
-# - **fp8** doubles the room for a flag and some accuracy, which you have to measure on your task (lesson 05, to come).
+# - **fp8**, one byte a number, doubles the room for a flag and some accuracy. How much accuracy, only a test on your
+#   task can tell (lesson 05, to come).
 # - **More GPUs** help most, and cost most.
 # - **Architecture** is the strongest lever, and it is pulled years before you come. On 2 GPUs the latent beats GQA. On
 #   8 it loses: GQA is split and the latent is not. The order of levers depends on the machine.
@@ -618,7 +632,7 @@ print(concurrency_ratio.explain(1952, 16, 20_000))
 # the K/V takes longer to read than the weights.
 #
 # The field *model* takes a name from the table, or the path of any `config.json` on your disk. *params* is for models
-# whose weights cannot be counted from the file: write `80e9`. Lesson 03 (to come) explains the lower bar.
+# whose weights cannot be counted from the file: write `80e9`. [Lesson 03](lessons/03_roofline.ipynb) explains the lower bar.
 
 # %% tags=["claim-panel"]
 panel(p02_capacity.capacity, height=2.9, **p02_capacity.controls("llama-3-70b"))
@@ -693,7 +707,7 @@ predict("02.sixteen", value=None)
 # > **What this does not show**
 # >
 # > - Layers with a sliding window keep only their window, and some layers keep no K/V at all. The formula counts each attention layer in full. The panel and the command show both.
-# > - Quantised caches keep scales too. Half a cache in fp8 is half only without them (lesson 05, to come).
+# > - Quantised caches may keep scales too, as int8 does above. Then half is a little more than half (lesson 05, to come).
 # > - A pool of blocks wastes part of each last block. Reserved but unused room is another story (lesson 06, to come).
 # > - Requests grow. Five requests of 8,192 tokens fit, and far more fit at first. What happens when they have grown is for the scheduler (lesson 14, to come).
 # > - The step times in the panel are floors from data sheets. No machine reaches them.
@@ -741,4 +755,5 @@ predict("02.sixteen", value=None)
 # Llama-3-70B on 8 GPUs hold exactly one request? *Research:* which of the six factors would you shrink in a model that
 # you may train again, and what would you lose?
 #
-# **Back:** [01 · A KV cache in NumPy](lessons/01_numpy_kv_cache.ipynb)
+# **Back:** [01 · A KV cache in NumPy](lessons/01_numpy_kv_cache.ipynb) · **Next:**
+# [03 · Roofline](lessons/03_roofline.ipynb)
