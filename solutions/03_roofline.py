@@ -9,7 +9,7 @@
 #
 # **A step waits for memory or for arithmetic. Count both, and you know for which.**
 #
-# 60 to 90 minutes · NumPy and PyTorch on a CPU, no GPU · after lesson 01
+# 60 to 90 minutes · NumPy and PyTorch on a CPU, no GPU · after lesson 02
 #
 # After this lesson you can
 #
@@ -46,8 +46,9 @@ for step in measure_steps(model, prefills=[256], batches=[1]):
     print(f"   {step.rate / 1e9:6.1f} GFLOP/s")
 
 # %% [markdown] lang="en"
-# The same model, the same weights, the same work for each token. Yet in decode the tokens come many times slower. The
-# processor can do what it did in prefill. In decode it does not get to: it waits. For what, and for how long?
+# The same model, the same weights, nearly the same work for each token. Yet in decode the tokens come many times
+# slower. The processor can do what it did in prefill. In decode it does not get to: it waits. For what, and for how
+# long?
 #
 # ## Two clocks
 #
@@ -76,8 +77,8 @@ predict("03.step_ms", value=None)
 # - the least seconds that the work takes;
 # - the share of them, from 0 to 1, in which the arithmetic units are busy.
 #
-# Either count may be 0, but not both. Small case: 4 FLOPs, 8 bytes, a peak of 4 FLOP/s, a bandwidth of 1 byte/s. Reading
-# takes 8 s, computing 1 s. The answer is 8 and 1/8.
+# Either count may be 0, but not both. Small case: 4 FLOPs, 8 bytes, a peak of 4 FLOP/s, a bandwidth of 1 byte/s.
+# Reading takes 8 s, computing 1 s. The answer is 8 and 1/8.
 
 
 # %% exercise="least_time"
@@ -164,8 +165,8 @@ print(f"h200-sxm reads {h200.memory_bandwidth / h100.memory_bandwidth - 1:.0%} f
 # weights to be zero, and ordinary weights are not. With the sparse figure the ridge would seem to be 590.7, twice too
 # far out.
 #
-# A high ridge is no merit. The H200 computes no faster than the H100. It reads faster, so its ridge is lower, and decode
-# gets 43% faster on it: 4.8e12 bytes/s against 3.35e12. Look for `bandwidth` first when you buy for decode.
+# A high ridge is no merit. The H200 computes no faster than the H100. It reads faster, so its ridge is lower, and
+# decode gets 43% faster on it: 4.8e12 bytes/s against 3.35e12. Look for `bandwidth` first when you buy for decode.
 #
 # ## How intense is a matrix product?
 #
@@ -178,8 +179,8 @@ print(f"h200-sxm reads {h200.memory_bandwidth / h100.memory_bandwidth - 1:.0%} f
 # | bytes: rows in, weight, rows out | 2 M d + 2 d² + 2 M d |
 # | intensity | M d / (2 M + d) |
 #
-# For few tokens the weight is nearly all of the bytes, and the intensity is nearly M. That is where a popular rule comes
-# from: "from 295 tokens on, you are compute bound". Is it so?
+# For few tokens the weight is nearly all of the bytes, and the intensity is nearly M. That is where a popular rule
+# comes from: "from 295 tokens on, you are compute bound". Is it so?
 
 # %%
 predict("03.threshold", value=None)
@@ -253,7 +254,8 @@ for name, (K, N) in shapes.items():
 # number of tokens is enough: the rows in and out grow as fast as the work. Splitting a weight over GPUs narrows it, and
 # moves its threshold out.
 #
-# Move the sliders. Find a d at which a batch of 1,000 tokens stays memory bound.
+# Move the sliders. Find a d at which a batch of 1,000 tokens stays memory bound. Here and in all pictures below both
+# axes are logarithmic: each step is a factor of 10.
 
 # %% tags=["claim-gemm"]
 sizes = [256, 512, 1024, 2048, 4096, 8192, 16384]
@@ -362,12 +364,14 @@ picture(p03_intensity.attention, context=8192)
 
 # %% [markdown] lang="en"
 # The work grows with S, and so do the bytes: S cancels. What is left is n_q / n_kv, the number of query heads that
-# share a K/V head. For short contexts it is a little less, because q and the output count too. The rule "4 g S d FLOPs
-# over 4 S d bytes" leaves them out. At S = 16 it says 8 where 5.333 is right.
+# share a K/V head. For short contexts it is a little less, because q and the output count too. A rule in
+# print says "4 g S d FLOPs over 4 S d bytes", with g query heads to a K/V head. It leaves them out: at S = 16 it says 8
+# where 5.333 is right.
 #
-# The batch cancels too. 32 sequences do 32 times the work on 32 times the bytes. So batching does nothing for attention,
-# however large the batch. There is one exception: sequences that share their context, such as a long system prompt. Read
-# once for all, it becomes compute bound from 39 sequences on. (If the kernel does read it once. See "In production".)
+# The batch cancels too. 32 sequences do 32 times the work on 32 times the bytes. So batching does nothing for
+# attention, however large the batch. There is one exception: sequences that share their context, such as a long system
+# prompt. Read once for all, these 8,192 tokens make attention compute bound from 39 sequences on. (If the kernel does read it once. See "In
+# production".)
 #
 # MLA, the subject of the next lesson, caches one small latent that all heads read. Here are all of them under one roof.
 
@@ -465,7 +469,8 @@ panel(p03_decode.batching, context={1024: contexts}, batch={32: [1, 8, 32, 64, 1
 # do. The batches are small enough to try them one by one.
 #
 # Small case: 64 bytes of weights, 4 bytes of K/V a token, a budget of 64 bytes, a bandwidth of 16 bytes/s, a high peak.
-# With S = 4, two sequences take (64 + 32) / 16, which is six seconds. Four would fit. So `largest_batch(gpu, 4, 6)` is 2.
+# With S = 4, two sequences take (64 + 32) / 16, which is six seconds. Four would fit. So `largest_batch(gpu, 4, 6)` is
+# 2.
 
 
 # %% exercise="largest_batch"
@@ -547,13 +552,13 @@ picture(p03_decode.measured, rates=rates, products=products, steps=steps, height
 # from the start.
 #
 # Nothing reaches the roof. A roof is a bound, and a kernel gets to a part of it. A step of the engine also has norms,
-# rotations, attention over a scattered cache, and Python. In a very small model these take most of the time.
+# rotations, attention over a scattered cache, and Python. In a small model they weigh more.
 #
 # Be careful with the numbers. Processor time of one thread is counted, the best of a few tries. Other programs still
 # share caches and memory, and clocks change with heat. Repeat the cell, and see how much they differ. Where the
 # processor's cache holds all weights, points can rise above the roof.
 #
-# What must hold everywhere is the count. The next cell checks it against the engine's own weights.
+# What holds on every machine is the count: two FLOPs for each parameter and token, and attention on top.
 
 # %% tags=["claim-counts"]
 from mini_engine.course.measured_steps import step_bytes, step_work
@@ -598,6 +603,8 @@ predict("03.longest", value=None)
 # > - Two GPUs have to exchange partial results in every layer. That time is left out.
 # > - Softmax, norms and sampling are left out, and so is the write of the new token's K and V.
 # > - A mixture of experts reads more experts as the batch grows. Its batch is not shared as freely as a dense model's.
+# > - On a GPU, `measure_rates("cuda")` and `measure_products([1, 64, 512], "cuda")` measure in bf16. No such numbers are
+# >   stored here.
 # > - The measured points are those of one CPU thread in fp32, with weights kept in 2 bytes where the processor can.
 
 # %% [markdown] lang="en" tags=["question"]
@@ -618,7 +625,8 @@ predict("03.longest", value=None)
 # </details>
 # <details><summary>Is a GPU at 100% utilisation in `nvidia-smi` busy?</summary>
 #
-# No. That figure says that some kernel was running. A decode step of batch 1 shows 100% while the arithmetic units wait.
+# No. That figure says that some kernel was running. A decode step of batch 1 can show 100% while the arithmetic units
+# wait.
 #
 # </details>
 # <details><summary>Why not always run the largest batch that fits?</summary>
@@ -669,4 +677,4 @@ print(f"with 6.7 and 26 taken for GB: {step_ms(6.7e9, 26e9):.3f} ms; for GiB: {i
 # *Research:* fit one efficiency for reading and one for computing to your measured steps. How well do they predict a
 # step you left out?
 #
-# **Back:** [01 · A KV cache in NumPy](lessons/01_numpy_kv_cache.ipynb)
+# **Back:** [02 · How large is the cache?](lessons/02_kv_cache_size.ipynb)

@@ -78,9 +78,8 @@ def measured(figure: Figure, rates: MachineRates, products: Sequence[Measured], 
     ):
         axes.plot([p.intensity for p in points], [p.rate / 1e9 for p in points], marker, color=colour, label=label)
     for step in steps:
-        below = step not in prefill
         axes.annotate(step.name.split()[-1], (step.intensity, step.rate / 1e9), textcoords="offset points",
-                      xytext=(0, -14 if below else 7), ha="center", fontsize=8)  # fmt: skip
+                      xytext=(0, -14), ha="center", fontsize=8)  # fmt: skip
     axes.axvline(rates.ridge, color=RED, linewidth=1, linestyle=":")
     axes.set(xlim=x[[0, -1]], ylim=(min(p.rate for p in everything) / 3e9, rates.flops / 3e8))
     axes.set(xlabel="FLOP per byte", ylabel="GFLOP/s")

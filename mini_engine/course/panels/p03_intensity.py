@@ -120,7 +120,7 @@ def roofline(figure: Figure, points: Sequence[tuple[str, float]], gpu: str = "h1
     axes = figure.subplots()
     logarithmic(axes)
     axes.plot(x, np.minimum(x * card.memory_bandwidth, card.bf16_flops) / 1e12, color=GREY)
-    axes.axvline(ridge, color=RED, linewidth=1, linestyle=":")
+    axes.axvline(ridge, ymin=0.55, color=RED, linewidth=1, linestyle=":")
     said = []
     for number, (name, intensity) in enumerate(points, 1):
         rate = min(intensity * card.memory_bandwidth, card.bf16_flops) / 1e12
@@ -129,8 +129,8 @@ def roofline(figure: Figure, points: Sequence[tuple[str, float]], gpu: str = "h1
         axes.text(
             intensity, rate, f"{number}", color="white", fontsize=8, ha="center", va="center", zorder=5, weight="bold"
         )
-        axes.text(0.995, 0.06 + 0.085 * (len(points) - number), f"{number}  {name}: {intensity:,.3g}",
-                  transform=axes.transAxes, ha="right", va="center", fontsize=8.5, bbox=ON_WHITE)  # fmt: skip
+        axes.text(0.5, 0.06 + 0.085 * (len(points) - number), f"{number}  {name}: {intensity:,.3g}",
+                  transform=axes.transAxes, ha="left", va="center", fontsize=8.5, bbox=ON_WHITE)  # fmt: skip
         said.append(f"{name} {intensity:,.1f} FLOP/B, {rate / card.bf16_flops * 1e14:.3g}% of the peak")
     axes.text(ridge * 0.9, 1700, f"ridge {ridge:.0f}", color=RED, fontsize=8.5, ha="right", bbox=ON_WHITE)
     axes.set(xlim=(0.5, 4000), ylim=(1, 3000), xlabel="FLOP per byte", ylabel="TFLOP/s at best")
