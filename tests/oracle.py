@@ -100,23 +100,39 @@ def export_hf(checkpoint, folder: Path) -> Path:
 
 
 class GrowingCache:
-    """The plainest cache: one sequence, K and V appended to arrays that are copied every time. Serves both backends."""
+    """The plainest cache: one sequence, appended to arrays that are copied every time. Serves both backends.
 
-    def __init__(self, spec: ModelSpec) -> None:
-        self.scale = spec.head_dim**-0.5
-        self.kv: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    With latent attention it keeps latents and expands all of them at every step.
+    """
+
+    def __init__(self, spec: ModelSpec, scale: float | None = None) -> None:
+        self.scale = spec.head_dim**-0.5 if scale is None else scale
+        self.kv: dict[int, tuple[np.ndarray, ...]] = {}
 
     def attend(self, layer, q, k, v):
-        new = np.asarray(k), np.asarray(v)
-        old = self.kv.get(layer)
-        keys, values = self.kv[layer] = new if old is None else tuple(np.concatenate(pair) for pair in zip(old, new))
+        latent = not isinstance(v, np.ndarray | torch.Tensor)  # then k is the latent, and v what expands it
+        new = (k,) if latent else (k, v)
+        if layer in self.kv:
+            join = torch.cat if isinstance(q, torch.Tensor) else np.concatenate
+            new = tuple(join(pair) for pair in zip(self.kv[layer], new))
+        self.kv[layer] = new
+        keys, values = expanded(np.asarray(new[0][:, 0]), v) if latent else map(np.asarray, new)
         out = causal_attention(np.asarray(q), keys, values, self.scale, offset=len(keys) - len(q))
         return torch.from_numpy(out) if isinstance(q, torch.Tensor) else out
 
 
+def expanded(latent: np.ndarray, up) -> tuple[np.ndarray, np.ndarray]:
+    """latent[S, Dc + Dr] -> keys[S, H, Dn + Dr], of whose rotary part each head has a copy, and values[S, H, Dv]."""
+    w_uk, w_uv = np.asarray(up.w_uk), np.asarray(up.w_uv)  # [H, Dn or Dv, Dc]
+    width = w_uk.shape[2]
+    own, values = (np.einsum("sc,hdc->shd", latent[:, :width], w) for w in (w_uk, w_uv))
+    shared = np.broadcast_to(latent[:, None, width:], (len(latent), len(w_uk), latent.shape[1] - width))
+    return np.concatenate((own, shared), axis=-1), values
+
+
 def full_logits(model, ids: Sequence[int]) -> np.ndarray:
     """Every row of one forward pass over a whole sequence."""
-    return np.asarray(model.forward(ids, range(len(ids)), GrowingCache(model.spec).attend))
+    return np.asarray(model.forward(ids, range(len(ids)), GrowingCache(model.spec, model.softmax_scale).attend))
 
 
 def greedy(model, prompts: Sequence[Sequence[int]], num_tokens: int) -> list[list[int]]:

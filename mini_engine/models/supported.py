@@ -27,6 +27,7 @@ HARMLESS = {
     # Where the file comes from, and what was written with what.
     "_name_or_path", "name", "transformers_version", "dtype", "torch_dtype", "auto_map", "_commit_hash", "_attn_implementation",
     "_attn_implementation_autoset", "attn_implementation", "unsloth_version", "unsloth_fixed", "unsloth_processed",
+    "is_llama_config", "transformers.js_config", "_flash_attn_2_enabled", "use_flash_attention", "use_sdpa",
     # Training only.
     "initializer_range", "attention_dropout", "hidden_dropout", "use_cache", "pretraining_tp", "gradient_checkpointing",
     "neftune_noise_alpha", "keys_to_ignore_at_inference",

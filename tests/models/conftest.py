@@ -7,10 +7,10 @@ import shutil
 import pytest
 
 from tests.models.damage import make_folder
-from tests.oracle import FAMILIES
+from tests.oracle import FAMILIES, LATENT_FAMILIES
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=[*FAMILIES, *LATENT_FAMILIES])
 def family(request):
     return request.param
 

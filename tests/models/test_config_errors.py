@@ -99,7 +99,7 @@ def test_harmless_configurations_change_nothing(folder, changes):
         ({"rms_norm_eps": [1e-5]}, ["rms_norm_eps=[1e-05] must be"]),
         ({"rope_parameters": {"rope_theta": float("inf")}}, ["rope_theta=inf must be"]),
         ({"hidden_size": "48"}, []),
-        ({"num_key_value_heads": 4}, ["num_attention_heads=6", "num_key_value_heads=4"]),
+        ({"num_key_value_heads": 5}, ["num_attention_heads=", "must be a multiple of num_key_value_heads=5"]),
         ({"head_dim": 7}, ["head_dim", "7"]),
         ({"rms_norm_eps": -1.0}, ["rms_norm_eps", "-1.0"]),
         ({"rms_norm_eps": "tiny"}, ["tiny"]),

@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from mini_engine.models import load_weights
-from tests.oracle import FAMILIES, ROW_TOLERANCE, full_logits, row_error, save_random_model, transformers_logits
+from tests.oracle import (
+    FAMILIES,
+    LATENT_FAMILIES,
+    ROW_TOLERANCE,
+    full_logits,
+    row_error,
+    save_random_model,
+    transformers_logits,
+)
 
 IDS = np.random.default_rng(1).integers(0, 131, size=200).tolist()
 ROPE = {"rope_theta": 1e4}
@@ -50,6 +58,8 @@ SHAPES = {
 }  # fmt: skip
 BIASED = [family for family in FAMILIES if family in ("llama", "qwen3")]
 CASES = [(family, shape, SHAPES[shape]) for family in FAMILIES for shape in SHAPES]
+CASES += [(family, name, SHAPES[name]) for family in LATENT_FAMILIES for name in SHAPES if "group" not in name]
+CASES += [(family, "tied", {"tie_word_embeddings": True, "q_lora_rank": 20}) for family in LATENT_FAMILIES]
 CASES += [(family, "biases", {"attention_bias": True}) for family in BIASED]
 
 

@@ -9,24 +9,27 @@ import torch
 
 from mini_engine.models import CorruptModelError, UnsupportedModelError, load_model
 from tests.models.damage import make_folder, make_gguf
-from tests.oracle import full_logits
+from tests.oracle import FAMILIES, LATENT_FAMILIES, full_logits
 
 SMALL = {
     "num_hidden_layers": 1, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 24,
     "intermediate_size": 32,
 }  # fmt: skip
+LATENT = {"num_hidden_layers": 1, "hidden_size": 64, "intermediate_size": 32, "q_lora_rank": 16}
+FILES = {"model.gguf": 13_000, "model.safetensors": 1200, "config.json": 10**6, "tokenizer.json": 10**6}
+CASES = [(family, name) for family in FAMILIES for name in FILES]
+CASES += [(family, name) for family in LATENT_FAMILIES for name in FILES if name != "model.gguf"]
 
 
 @pytest.fixture(scope="module")
 def folder(family, tmp_path_factory):
-    return make_folder(tmp_path_factory.mktemp("flipped"), family, dtype=torch.float16, **SMALL)
+    shape = LATENT if family in LATENT_FAMILIES else SMALL
+    return make_folder(tmp_path_factory.mktemp("flipped"), family, dtype=torch.float16, **shape)
 
 
-@pytest.mark.parametrize(
-    ("name", "size"),
-    [("model.gguf", 13_000), ("model.safetensors", 1200), ("config.json", 10**6), ("tokenizer.json", 10**6)],
-)
-def test_flipped_bytes(folder, name, size):
+@pytest.mark.parametrize(("family", "name"), CASES, indirect=["family"])
+def test_flipped_bytes(folder, name):
+    size = FILES[name]
     path = folder / name
     model = make_gguf(path, folder) if name == "model.gguf" else folder
     sound = path.read_bytes()
