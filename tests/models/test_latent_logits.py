@@ -31,7 +31,7 @@ SHAPES = {
         {"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "v_head_dim": 40},
     ),
     "V3": ("deepseek_v3", {}),
-    "V3, low-rank queries, tied": ("deepseek_v3", {"q_lora_rank": 20, "tie_word_embeddings": True}),
+    "V3, low-rank queries, tied": ("deepseek_v3", {"q_lora_rank": 20, "tie_word_embeddings": True, "rms_norm_eps": 1e-2}),
     "V3, halves": ("deepseek_v3", {"rope_interleave": False}),
     "V3, YaRN, low-rank queries": (
         "deepseek_v3",
