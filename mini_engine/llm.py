@@ -32,8 +32,8 @@ Prompt = str | Sequence[int]
 class LLM:
     """A language model that continues prompts.
 
-    model:     "smollm2-135m", "tiny-gqa", a path (see `mini_engine.models.load_model`), or what `load_model` returned,
-               which brings its backend, device and dtype along
+    model:     "smollm2-135m", "tiny-gqa", "tiny-mla", a path (see `mini_engine.models.load_model`), or what `load_model`
+               returned, which brings its backend, device and dtype along
     backend:   "torch", or "numpy" (float64, for reading)
     cache:     "paged" (many requests at once), or one request after the other: "contiguous", "none" (every step
                recomputes the whole sequence), or a cache class of your own

@@ -20,6 +20,17 @@ def tiny_gqa():
 
 
 @pytest.fixture(scope="session")
+def tiny_mla():
+    """The small trained model with latent attention. Skips only where the repository does not hold it yet."""
+    from mini_engine.models import ModelNotFoundError, load_model
+
+    try:
+        return load_model("tiny-mla")
+    except ModelNotFoundError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="session")
 def smollm2():
     """SmolLM2-135M-Instruct. Skips where it is not installed, unless REQUIRE_MODEL=1."""
     from mini_engine.models import ModelNotFoundError, load_model

@@ -49,7 +49,7 @@ def open_checkpoint(name_or_path: str | os.PathLike[str]) -> HFFolder | GGUFFile
 def load_model(
     name_or_path: str | os.PathLike[str], *, backend: str = "torch", device: Any = None, dtype: Any = None
 ) -> LoadedModel:
-    """Load weights and tokenizer of "smollm2-135m", "tiny-gqa", a Hugging Face folder or a .gguf file.
+    """Load weights and tokenizer of "smollm2-135m", "tiny-gqa", "tiny-mla", a Hugging Face folder or a .gguf file.
 
     Defaults: torch in float32 on the CPU, NumPy in float64. Raises ModelNotFoundError, UnsupportedModelError, CorruptModelError.
     """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from mini_engine.data_files import data_dir
@@ -22,15 +24,18 @@ def _smollm2() -> Path | None:
     return path if path.is_file() else None
 
 
-def _tiny_gqa() -> Path | None:
-    path = data_dir() / "models" / "tiny-gqa"
+def _committed(name: str) -> Path | None:
+    path = data_dir() / "models" / name
     return path if path.is_dir() else None
 
 
 # name -> (how to find it, what to do when it is not there)
-KNOWN_MODELS = {
+KNOWN_MODELS: dict[str, tuple[Callable[[], Path | None], str]] = {
     "smollm2-135m": (_smollm2, "run `mini-engine download smollm2-135m`"),
-    "tiny-gqa": (_tiny_gqa, "it is part of the repository: run `git checkout -- data/models/tiny-gqa`"),
+    **{
+        name: (partial(_committed, name), f"it is part of the repository: run `git checkout -- data/models/{name}`")
+        for name in ("tiny-gqa", "tiny-mla")
+    },
 }
 
 

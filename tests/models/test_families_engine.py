@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from mini_engine.models import load_weights
-from tests.engine.test_real_weights import run_under_pressure
+from tests.engine.test_real_weights import prompts_of, run_under_pressure
 from tests.oracle import FAMILIES, LATENT_FAMILIES, assert_same_greedy, save_random_model, transformers_logits
 
 NUM_TOKENS = 64
@@ -26,16 +28,27 @@ def folder(request, tmp_path_factory):
     return save_random_model(tmp_path_factory.mktemp("served"), request.param, initializer_range=0.3)
 
 
-@pytest.mark.parametrize("pressure", PRESSURE)
-def test_ten_prompts_continue_as_in_transformers(folder, pressure):
-    model, oracle, options = load_weights(folder), transformers_logits(folder), PRESSURE[pressure]
-    answers = run_under_pressure(model, PROMPTS, NUM_TOKENS, 3, options)
-    for prompt, answer in zip(PROMPTS, answers):
+def check(folder: Path, prompts: list[list[int]], options: dict) -> list[list[int]]:
+    """The answers to all prompts, when they are those of transformers."""
+    model, oracle = load_weights(folder), transformers_logits(folder)
+    answers = run_under_pressure(model, prompts, NUM_TOKENS, 3, options)
+    for prompt, answer in zip(prompts, answers):
 
         def generate(ids: list[int], n: int, prompt=prompt, answer=answer) -> list[int]:
             if ids == prompt:
                 return answer
-            return run_under_pressure(model, [ids, *PROMPTS[:6]], n, 3, options)[0]  # after a near-tie
+            return run_under_pressure(model, [ids, *prompts[:6]], n, 3, options)[0]  # after a near-tie
 
         assert_same_greedy(generate, oracle, prompt, NUM_TOKENS)
-        assert len(set(answer)) > 15, "a text that repeats one token proves little"
+    return answers
+
+
+@pytest.mark.parametrize("pressure", PRESSURE)
+def test_ten_prompts_continue_as_in_transformers(folder, pressure):
+    answers = check(folder, PROMPTS, PRESSURE[pressure])
+    assert all(len(set(answer)) > 15 for answer in answers), "a text that repeats one token proves little"
+
+
+@pytest.mark.parametrize("pressure", PRESSURE)
+def test_ten_prompts_of_real_text_continue_as_in_transformers(tiny_mla, pressure):
+    check(tiny_mla.path, prompts_of(tiny_mla.tokenizer), PRESSURE[pressure])

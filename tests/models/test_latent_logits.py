@@ -31,7 +31,10 @@ SHAPES = {
         {"num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "v_head_dim": 40},
     ),
     "V3": ("deepseek_v3", {}),
-    "V3, low-rank queries, tied": ("deepseek_v3", {"q_lora_rank": 20, "tie_word_embeddings": True, "rms_norm_eps": 1e-2}),
+    "V3, low-rank queries, tied": (
+        "deepseek_v3",
+        {"q_lora_rank": 20, "tie_word_embeddings": True, "rms_norm_eps": 1e-2},
+    ),
     "V3, halves": ("deepseek_v3", {"rope_interleave": False}),
     "V3, YaRN, low-rank queries": (
         "deepseek_v3",
@@ -113,3 +116,15 @@ def test_half_precision_computation_stays_near(random_deepseek, dtype):
         logits = engine.execute(make_batch([(IDS[start:end], start, list(range(1, 14)))], 16)).logits(0)
         assert row_error(logits[None], exact[end - 1 : end]) < 50 * torch.finfo(model.dtype).eps
     assert engine.pools["latent"].dtype == model.dtype
+
+
+@pytest.mark.parametrize("backend", ["torch", "numpy"])
+def test_tiny_mla(tiny_mla, backend):
+    """A trained model on real text, with the logits of transformers and a cache of 80 numbers a token and layer."""
+    model = load_weights(tiny_mla.path, backend=backend)
+    ids = tiny_mla.tokenizer.encode(
+        "It is a truth universally acknowledged, that a whale in want of a wife must be 3 yards."
+    )
+    logits, cached = transformers_run(tiny_mla.path)(ids)
+    assert row_error(uncached_logits(model, ids), logits) < ROW_TOLERANCE
+    assert {layer.shape for layer in cached} == {(len(ids), model.spec.latent_dim)} == {(len(ids), 80)}
