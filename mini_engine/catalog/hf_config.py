@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mini_engine.arguments import count
+from mini_engine.arguments import count, shown
 from mini_engine.catalog.hf_families import (
+    ENCODERS,
     HEAD_DIM_BY_DEFAULT,
     LEARNED_POSITIONS,
     NESTED,
@@ -28,6 +29,7 @@ from mini_engine.catalog.hf_families import (
     TIED_BY_DEFAULT,
     TWO_MATRIX_MLP,
 )
+from mini_engine.catalog.hf_kinds import check_kinds
 from mini_engine.catalog.hf_layers import attention_layers, expert_layers
 
 MAX_LAYERS = 10_000
@@ -124,6 +126,10 @@ class _Reader:
                 f"is_encoder_decoder: {self.name or self.model_type} caches cross-attention too; only decoder-only "
                 "models can be read"
             )
+        check_kinds(self.outer, self.where)
+        check_kinds(self.config, self.where)
+        if self.model_type in ENCODERS:
+            raise ValueError(f"model_type={self.model_type!r} is an encoder: it keeps no KV cache, only decoders do")
         layers = self._num_layers()
         heads = self.integer("num_attention_heads")
         hidden = self.integer("hidden_size")
@@ -171,8 +177,19 @@ class _Reader:
             return heads
         value = self.get("num_key_value_heads")
         if isinstance(value, list):  # one entry a layer: `attention_layers` reads them
+            layers = self._num_layers()
+            if len(value) != layers or not all(type(each) is int for each in value):
+                raise ValueError(
+                    f"{self.where}: num_key_value_heads={shown(value)} must be one integer, or one for each of the "
+                    f"{layers} layers"
+                )
             return max(value)
-        return self.integer("num_key_value_heads", heads)
+        kv_heads = self.integer("num_key_value_heads", heads)
+        if kv_heads > 0 and heads % kv_heads and self.get("kv_lora_rank") is None:
+            raise ValueError(
+                f"{self.where}: num_attention_heads={heads} is not a multiple of num_key_value_heads={kv_heads}"
+            )
+        return kv_heads
 
     def _head_dim(self, hidden: int, heads: int, fields: Mapping[str, Any]) -> int:
         """Read when given. With a latent cache it is the width of a query head, whatever the file calls head_dim."""
@@ -238,6 +255,10 @@ class _Reader:
         `num_key_value_heads` equals the head count there and says nothing about the cache.
         """
         if self.get("kv_lora_rank") is None:
+            if self.get("qk_nope_head_dim") is not None:
+                raise ValueError(
+                    f"{self.where} (model_type {self.model_type!r}) has qk_nope_head_dim but lacks kv_lora_rank"
+                )
             return {}
         names = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
         rank = self.get("q_lora_rank")

@@ -95,3 +95,11 @@ LEARNED_POSITIONS = {"gpt2": 0, "gpt_bigcode": 0, "gpt_neo": 0, "opt": 2}
 
 NO_POSITION_LIMIT = frozenset(["bailing_hybrid", "bloom", "kimi_linear", "mpt", "recurrent_gemma"])
 """Families that may run at any length: ALiBi, recurrence, or attention without positions."""
+
+ENCODERS = frozenset(
+    [
+        "albert", "bert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta",
+        "xlm-roberta",
+    ]
+)  # fmt: skip
+"""Families that look both ways and keep no cache."""

@@ -41,13 +41,19 @@ EVERY_NTH_ATTENDS = {"qwen3_next": 4, "qwen3_5_text": 4, "qwen3_5_moe_text": 4, 
 """Families whose other layers are linear attention."""
 
 
+LISTED = ("layer_types", "layers_block_type", "hybrid_override_pattern", "attention_layers")
+PATTERNS = ("attn_type_list", "block_types", "sliding_window_pattern", "_sliding_window_pattern")
+"""Where a configuration may spell out its layers."""
+
+
 def attention_layers(reader: Any, layers: int, kv_heads: int, head_dim: int) -> dict[str, Any]:
     """`layer_windows`, `layer_kv_shapes` and `layers_without_kv` of a `ModelSpec`, from whatever the configuration
     gives.
     """
     kinds = _kinds(reader, layers)
+    given = next((name for name in (*LISTED, *PATTERNS) if reader.config.get(name)), "layer_types")
     if len(kinds) != layers:
-        raise ValueError(f"layer_types has {len(kinds)} entries for num_hidden_layers={layers}")
+        raise ValueError(f"{given} has {len(kinds)} entries for num_hidden_layers={layers}")
     shared = reader.get("num_kv_shared_layers", 0)  # Gemma 3n: the last layers read the K/V of an earlier one
     window = _window(reader)
     heads = reader.get("num_key_value_heads")
@@ -58,11 +64,11 @@ def attention_layers(reader: Any, layers: int, kv_heads: int, head_dim: int) -> 
             continue
         if kind not in FULL | WINDOWED:
             if kind not in WITHOUT_KV:
-                raise ValueError(f"layer_types[{layer}]={kind!r} is not a kind of layer that is known here")
+                raise ValueError(f"{given}[{layer}]={kind!r} is not a kind of layer that is known here")
             without.append(kind)
             continue
         if kind in WINDOWED and window is None:
-            raise ValueError(f"layer_types[{layer}]={kind!r}, but sliding_window is missing")
+            raise ValueError(f"{given}[{layer}]={kind!r}, but sliding_window is missing")
         layer_heads = heads[layer] if isinstance(heads, list) else kv_heads
         if not layer_heads:
             without.append("no KV heads")
@@ -70,15 +76,17 @@ def attention_layers(reader: Any, layers: int, kv_heads: int, head_dim: int) -> 
         windows.append(window if kind in WINDOWED else None)
         shapes.append(_shape(reader, layer, kind in WINDOWED, layer_heads, head_dim))
     if not windows:
-        raise ValueError(f"none of the {layers} layers has attention: there is no KV cache to size")
+        raise ValueError(
+            f"none of the {layers} layers has attention, by layer_types or what stands for it, or by "
+            "num_key_value_heads: there is no KV cache to size"
+        )
     return {"layer_windows": tuple(windows), "layer_kv_shapes": tuple(shapes), "layers_without_kv": tuple(without)}
 
 
 def _kinds(reader: Any, layers: int) -> Sequence[str]:
     """One word a layer: from a list, a pattern, a period, or the habit of the family."""
     config, family = reader.config, reader.model_type
-    names = ("layer_types", "layers_block_type", "hybrid_override_pattern", "attention_layers")
-    listed = next((config[name] for name in names if config.get(name)), None)
+    listed = next((config[name] for name in LISTED if config.get(name)), None)
     if listed:
         return listed
     if config.get("attn_layer_period"):  # Jamba

@@ -9,7 +9,7 @@ import math
 
 import pytest
 
-from mini_engine.catalog import ModelSpec, get_model, list_models
+from mini_engine.catalog import ModelSpec, get_model, hf_kinds, list_models
 from mini_engine.catalog.hf_families import HEAD_DIM_BY_DEFAULT, NESTED_DEFAULTS, TIED_BY_DEFAULT, TWO_MATRIX_MLP
 from tests.catalog.hf_writer import config_json
 
@@ -337,3 +337,62 @@ def test_our_tables_of_class_defaults_agree_with_transformers():
     for family, defaults in NESTED_DEFAULTS.items():
         config = CONFIG_MAPPING[family]()
         assert {name: getattr(config, name) for name in defaults} == defaults, family
+
+
+PLAIN = {
+    "model_type": "llama", "num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "intermediate_size": 128, "vocab_size": 100, "max_position_embeddings": 512,
+}  # fmt: skip
+LATENT = PLAIN | {
+    "model_type": "deepseek_v3",
+    "kv_lora_rank": 20,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 12,
+    "v_head_dim": 10,
+}
+MIXED = PLAIN | {"model_type": "mixtral", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (PLAIN | {"num_key_value_heads": 3}, "num_attention_heads=4 is not a multiple of num_key_value_heads=3"),
+        (PLAIN | {"num_key_value_heads": 8}, "num_attention_heads=4 is not a multiple of num_key_value_heads=8"),
+        (
+            PLAIN | {"num_key_value_heads": [2, 2]},
+            r"num_key_value_heads=\[2, 2\] must be one integer, or one for each of the 4",
+        ),
+        (PLAIN | {"layer_types": ["full_attention"] * 3}, "layer_types has 3 entries for num_hidden_layers=4"),
+        (PLAIN | {"hybrid_override_pattern": "M*M"}, "hybrid_override_pattern has 3 entries"),
+        (PLAIN | {"attn_type_list": [0, 0, 0, 0]}, "none of the 4 layers has attention"),
+        ({k: v for k, v in LATENT.items() if k != "kv_lora_rank"}, "has qk_nope_head_dim but lacks kv_lora_rank"),
+        ({k: v for k, v in LATENT.items() if k != "v_head_dim"}, "lacks v_head_dim"),
+        (MIXED | {"num_experts_per_tok": 5}, "num_experts_per_tok=5 is more than num_experts=4"),
+        (PLAIN | {"model_type": "bert"}, "model_type='bert' is an encoder"),
+    ],
+)
+def test_fields_that_contradict_each_other_are_named(config, message):
+    with pytest.raises(ValueError, match=message):
+        ModelSpec.from_hf_config(config)
+
+
+NUMBERS = (*hf_kinds.COUNTS_FROM_0, *hf_kinds.COUNTS_FROM_1)
+
+
+@pytest.mark.parametrize(
+    "field", [*NUMBERS, *hf_kinds.LISTS, *hf_kinds.OBJECTS, *hf_kinds.SWITCHES, "model_type", "sliding_window_pattern"]
+)
+def test_a_value_of_the_wrong_kind_is_named_with_its_field(field):
+    for base in (PLAIN | {"sliding_window": 4}, MIXED):
+        for bad in (-1, 1.5, 10**30, float("nan"), [[1]], {"a": [float("inf")]}, "x" * 9, ["y", None], True):
+            fits = (isinstance(bad, dict) and field in hf_kinds.OBJECTS) or (bad is True and field in hf_kinds.SWITCHES)
+            fits |= isinstance(bad, str) and field in ("model_type", "sliding_window_pattern")
+            if not fits:
+                with pytest.raises(ValueError, match=field) as caught:
+                    ModelSpec.from_hf_config(base | {field: bad})
+                assert len(str(caught.value)) < 300
+
+
+def test_null_counts_as_absent():
+    fields = dict.fromkeys([*NUMBERS, *hf_kinds.LISTS, *hf_kinds.OBJECTS, *hf_kinds.SWITCHES, "sliding_window_pattern"])
+    assert ModelSpec.from_hf_config(fields | PLAIN) == ModelSpec.from_hf_config(PLAIN)

@@ -132,3 +132,11 @@ def test_falcon_40b_caches_more_than_it_must():
         cached_elements(build(spec), 3)
         == 3 * kv_elems_per_token(spec) * spec.num_attention_heads // spec.num_key_value_heads
     )
+
+
+def test_every_class_of_the_table_has_its_instance():
+    """One small model of each class that the table names, and it is that class."""
+    table = {get_model(name).architecture for name in list_models()}
+    assert {get_model(name).architecture for name in CLASSES.values()} == table
+    for name in CLASSES.values():
+        assert type(pair(name)[1]).__name__ == get_model(name).architecture
