@@ -118,15 +118,22 @@ def train_tokenizer(texts: list[str], context: int):
 
 
 def make_model(kind: str, context: int):
-    from transformers import LlamaConfig, LlamaForCausalLM
+    """A random model: "gqa", 8 query heads over 2 K/V heads, or "mla", 8 heads over one latent of 64 + 16 numbers."""
+    from transformers import DeepseekV2Config, DeepseekV2ForCausalLM, LlamaConfig, LlamaForCausalLM
 
-    assert kind == "gqa"
-    config = LlamaConfig(
-        vocab_size=VOCAB_SIZE, hidden_size=256, intermediate_size=672, num_hidden_layers=4, num_attention_heads=8,
-        num_key_value_heads=2, head_dim=32, max_position_embeddings=context, rms_norm_eps=1e-5, tie_word_embeddings=True,
-        bos_token_id=None, eos_token_id=0, pad_token_id=None, rope_parameters={"rope_theta": 10000.0, "rope_type": "default"},
+    shape = {
+        "vocab_size": VOCAB_SIZE, "hidden_size": 256, "intermediate_size": 672, "num_hidden_layers": 4, "num_attention_heads": 8,
+        "max_position_embeddings": context, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "bos_token_id": None, "eos_token_id": 0,
+        "pad_token_id": None, "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+    }  # fmt: skip
+    if kind == "gqa":
+        return LlamaForCausalLM(LlamaConfig(**shape, num_key_value_heads=2, head_dim=32))
+    return DeepseekV2ForCausalLM(
+        DeepseekV2Config(
+            **shape, num_key_value_heads=8, q_lora_rank=None, kv_lora_rank=64, qk_rope_head_dim=16, qk_nope_head_dim=32, v_head_dim=32,
+            first_k_dense_replace=4,
+        )
     )  # fmt: skip
-    return LlamaForCausalLM(config)
 
 
 def evaluate(model, tokens, length: int, batch: int = 8) -> float:
@@ -227,7 +234,7 @@ def main() -> int:
     fit = commands.add_parser("train")
     fit.add_argument("--corpus", type=Path, required=True)
     fit.add_argument("--out", type=Path, required=True)
-    fit.add_argument("--kind", choices=["gqa"], default="gqa")
+    fit.add_argument("--kind", choices=["gqa", "mla"], default="gqa")
     fit.add_argument("--steps", type=int, default=5000)
     fit.add_argument("--schedule", type=int, default=5000, help="steps that the learning rate is planned for")
     fit.add_argument("--length", type=int, default=512)
