@@ -33,9 +33,12 @@ def make_batch(rows: list[tuple[list[int], int, list[int]]], block_size: int) ->
 
 
 def poison(backend: Any) -> None:
-    """Fill every slot but the null block's with NaN: no output may depend on a slot that was not written."""
+    """Spoil every slot but the null block's: no output may depend on a slot that was not written.
+
+    NaN, or where codes are stored 0x7F: fp8's NaN, and int8's largest number under a scale that is NaN.
+    """
     for pool in backend.pools.values():
-        pool[:, 1:] = np.nan
+        pool[:, 1:] = np.nan if "float" in str(pool.dtype) else 0x7F
 
 
 def check_any_schedule(

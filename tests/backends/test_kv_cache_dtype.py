@@ -17,25 +17,37 @@ from hypothesis import strategies as st
 
 from mini_engine import LLM, SamplingParams, get_model
 from mini_engine.attention import Fp8Codec, IntCodec, causal_attention, fp8_e4m3
+from mini_engine.backends.kv_arrays import kv_arrays
 from mini_engine.backends.kv_formats import FORMATS, bytes_per_token, kv_format
 from mini_engine.backends.torch_backend import TorchBackend
 from mini_engine.cache import CacheOp
 from mini_engine.catalog import ModelSpec
 from mini_engine.geometry import kv_bytes_per_token, kv_bytes_quant
 from mini_engine.models import random_model
-from tests.backends.test_torch_backend import make_batch
+from tests.backends.schedules import check_any_schedule, make_batch, poison
+from tests.deepseek import uncached_attend
 from tests.engine.test_real_weights import PRESSURE, run_under_pressure
 
 QUANTISED = ("fp8", "int8")
-SPEC = ModelSpec(
-    num_hidden_layers=2, hidden_size=24, num_attention_heads=6, num_key_value_heads=2, head_dim=8, intermediate_size=40,
-    vocab_size=50, max_position_embeddings=128,
-)  # fmt: skip
+SPECS = {
+    "grouped": ModelSpec(
+        num_hidden_layers=2, hidden_size=24, num_attention_heads=6, num_key_value_heads=2, head_dim=8, intermediate_size=40,
+        vocab_size=50, max_position_embeddings=128,
+    ),
+    "latent": ModelSpec(
+        architecture="DeepseekV2ForCausalLM", model_type="deepseek_v2", num_hidden_layers=2, hidden_size=24,
+        num_attention_heads=3, num_key_value_heads=3, head_dim=14, intermediate_size=40, vocab_size=50,
+        max_position_embeddings=128, kv_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=10, v_head_dim=6,
+        rope_interleave=True,
+    ),
+}  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def models():
-    return random_model(SPEC, seed=3, dtype="float64"), random_model(SPEC, seed=3, backend="numpy")
+@pytest.fixture(scope="module", params=SPECS)
+def models(request):
+    """A torch model in float64, and its NumPy twin."""
+    spec = SPECS[request.param]
+    return random_model(spec, seed=3, dtype="float64"), random_model(spec, seed=3, backend="numpy")
 
 
 def rounded(x: np.ndarray, kv_cache_dtype: str) -> np.ndarray:
@@ -47,49 +59,26 @@ def rounded(x: np.ndarray, kv_cache_dtype: str) -> np.ndarray:
 
 
 def oracle_logits(model, tokens: list[int], kv_cache_dtype: str) -> np.ndarray:
-    """Every row of one pass over the whole sequence, whose keys and values are rounded before anyone reads them."""
+    """Every row of one pass over the whole sequence, in which whatever is cached is rounded before anyone reads it."""
 
-    def attend(layer, q, k, v):
-        return causal_attention(q, rounded(k, kv_cache_dtype), rounded(v, kv_cache_dtype), SPEC.head_dim**-0.5)
+    def grouped(layer, q, k, v):
+        return causal_attention(q, rounded(k, kv_cache_dtype), rounded(v, kv_cache_dtype), model.softmax_scale)
 
-    return model.forward(tokens, range(len(tokens)), attend)
+    def latent(layer, q, latent, up):
+        return exact(layer, q, rounded(latent, kv_cache_dtype), up)
 
-
-def poison(backend: TorchBackend) -> None:
-    """Fill every slot with what spoils whatever it reaches: NaN, or for integers any code under a NaN scale."""
-    for pool in [*backend.pools.values(), *backend._host.values()]:
-        pool.fill_(math.nan if pool.is_floating_point() else 0x7F)  # 0x7F is the NaN of fp8
+    exact = uncached_attend(model)
+    return model.forward(tokens, range(len(tokens)), latent if model.spec.is_mla else grouped)
 
 
 @pytest.mark.parametrize("kv_cache_dtype", QUANTISED)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data(), block_size=st.sampled_from([1, 4, 16]), seed=st.integers(0, 2**16))
 def test_every_query_reads_what_the_cache_holds_whatever_the_schedule(models, kv_cache_dtype, data, block_size, seed):
-    rng = np.random.default_rng(seed)
-    lengths = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=4))
-    sequences = [rng.integers(0, SPEC.vocab_size, n).tolist() for n in lengths]
-    expected = [oracle_logits(models[1], tokens, kv_cache_dtype) for tokens in sequences]
-    needed = sum(-(-n // block_size) for n in lengths)
-    free = (rng.permutation(needed) + 1).tolist()
-    tables = [[free.pop() for _ in range(-(-n // block_size))] for n in lengths]
     backend = TorchBackend(models[0], kv_cache_dtype=kv_cache_dtype)
-    backend.init_kv(needed, block_size)
-    poison(backend)
-    done = [0] * len(sequences)
-    while done != lengths:
-        rows, who = [], []
-        for i, tokens in enumerate(sequences):
-            n = min(data.draw(st.sampled_from([40, 3, 1, 0])), lengths[i] - done[i])
-            if n:
-                rows.append((tokens[done[i] : done[i] + n], done[i], tables[i]))
-                who.append(i)
-                done[i] += n
-        if rows:
-            result = backend.execute(make_batch(rows, block_size))
-            for row, i in enumerate(who):
-                wanted = expected[i][done[i] - 1]
-                np.testing.assert_allclose(result.logits(row), wanted, atol=1e-6 * np.abs(wanted).max())
-                assert result.argmax()[row] == wanted.argmax()
+    check_any_schedule(
+        data, backend, lambda ids: oracle_logits(models[1], ids, kv_cache_dtype)[-1], block_size, seed, tolerance=1e-6
+    )
 
 
 @pytest.mark.parametrize("kv_cache_dtype", QUANTISED)
@@ -104,7 +93,7 @@ def test_copies_and_swaps_take_the_scales_along(models, kv_cache_dtype):
         [CacheOp("swap_out", 3, 1), CacheOp("copy", 1, 2), CacheOp("copy", 2, 1), CacheOp("swap_in", 1, 4)]
     )
     for name, held in backend.block(4).items():
-        assert held.shape == (SPEC.num_hidden_layers, 4, 2, 8)
+        assert held.shape == (2, 4, *kv_arrays(backend.spec)[name])
         assert np.isfinite(held).all()
         np.testing.assert_array_equal(held, before[name])
     for pool in backend.pools.values():
@@ -132,7 +121,7 @@ def test_text_is_the_same_under_every_feature_of_the_engine(models, kv_cache_dty
 def test_branches_that_share_and_copy_blocks_say_what_they_say_alone(models, kv_cache_dtype):
     """Copy-on-write: three branches sampled together equal each of them computed without a cache."""
     llm = LLM(
-        SimpleNamespace(model=models[0], tokenizer=None, spec=SPEC),
+        SimpleNamespace(model=models[0], tokenizer=None, spec=models[0].spec),
         num_blocks=64,
         block_size=4,
         kv_cache_dtype=kv_cache_dtype,
