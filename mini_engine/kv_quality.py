@@ -33,6 +33,7 @@ SCHEMES = {
 }
 """Codecs with fp16 scales: int8 one a head and token, int4 and int2 one for 32 numbers; a stored zero too in int2 and KIVI."""
 
+BLOCK_SIZE = 16
 NAMES = ("Alice", "Boris", "Clara", "David", "Esther", "Felix", "Grace", "Hugo", "Irene", "Jonas")
 NEEDLE = "\n\nThe number of {name} is {number}.\n\n"
 QUESTION = "\n\nThe number of {name} is"
@@ -66,12 +67,40 @@ def losses(model: Any, token_ids: Sequence[int], scheme: KVScheme = SCHEMES["fp3
     Their mean is the loss, its exponential the perplexity. The first token of a text is given. ValueError when there is
     not one whole text.
     """
+    return _losses(token_ids, length, lambda text: logits(model, text, scheme, range(length - 1)))
+
+
+def pool_losses(model: Any, token_ids: Sequence[int], kv_cache_dtype: str, length: int = 512) -> np.ndarray:
+    """`losses` of the engine's own torch backend, whose paged pool is kept in `kv_cache_dtype`; latent attention included."""
+    from mini_engine.backends import BatchInput, TorchBackend
+
+    backend = TorchBackend(model, kv_cache_dtype=kv_cache_dtype)
+    num_blocks = -(-length // BLOCK_SIZE)
+    backend.init_kv(num_blocks, BLOCK_SIZE)
+
+    def text_logits(text: Sequence[int]) -> np.ndarray:
+        batch = BatchInput(
+            token_ids=np.array(text, dtype=np.int64),
+            positions=np.arange(length),
+            slot_mapping=np.arange(length) + BLOCK_SIZE,  # block 0 is the null block
+            block_tables=np.arange(1, num_blocks + 1, dtype=np.int32)[None],
+            context_lens=np.array([length], dtype=np.int32),
+            query_start_loc=np.array([0, length], dtype=np.int32),
+            logits_rows=np.arange(length - 1),
+        )
+        result = backend.execute(batch)
+        return np.stack([result.logits(row) for row in range(length - 1)]).astype(np.float64)
+
+    return _losses(token_ids, length, text_logits)
+
+
+def _losses(token_ids: Sequence[int], length: int, text_logits: Callable[[Sequence[int]], np.ndarray]) -> np.ndarray:
     if not 2 <= length <= len(token_ids):
         raise ValueError(f"length={length}: must be between 2 and the {len(token_ids)} tokens given")
     found = []
     for start in range(0, len(token_ids) - length + 1, length):
         text = token_ids[start : start + length]
-        x = logits(model, text, scheme, range(length - 1))
+        x = text_logits(text)
         x -= x.max(axis=-1, keepdims=True)
         found.append(np.log(np.exp(x).sum(axis=-1)) - x[np.arange(length - 1), text[1:]])
     return np.concatenate(found)

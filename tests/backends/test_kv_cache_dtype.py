@@ -44,10 +44,8 @@ SPECS = {
 
 
 @pytest.fixture(scope="module", params=SPECS)
-def models(request):
-    """A torch model in float64, and its NumPy twin."""
-    spec = SPECS[request.param]
-    return random_model(spec, seed=3, dtype="float64"), random_model(spec, seed=3, backend="numpy")
+def model(request):
+    return random_model(SPECS[request.param], seed=3, dtype="float64")
 
 
 def rounded(x: np.ndarray, kv_cache_dtype: str) -> np.ndarray:
@@ -60,30 +58,33 @@ def rounded(x: np.ndarray, kv_cache_dtype: str) -> np.ndarray:
 
 def oracle_logits(model, tokens: list[int], kv_cache_dtype: str) -> np.ndarray:
     """Every row of one pass over the whole sequence, in which whatever is cached is rounded before anyone reads it."""
-
-    def grouped(layer, q, k, v):
-        return causal_attention(q, rounded(k, kv_cache_dtype), rounded(v, kv_cache_dtype), model.softmax_scale)
-
-    def latent(layer, q, latent, up):
-        return exact(layer, q, rounded(latent, kv_cache_dtype), up)
-
     exact = uncached_attend(model)
-    return model.forward(tokens, range(len(tokens)), latent if model.spec.is_mla else grouped)
+
+    def attend(layer, q, *new):
+        if model.spec.is_mla:
+            latent, up = new
+            out = exact(layer, q.numpy(), rounded(latent.numpy(), kv_cache_dtype), up)
+        else:
+            k, v = (rounded(x.numpy(), kv_cache_dtype) for x in new)
+            out = causal_attention(q.numpy(), k, v, model.softmax_scale)
+        return torch.from_numpy(out)
+
+    return model.forward(tokens, range(len(tokens)), attend).numpy()
 
 
 @pytest.mark.parametrize("kv_cache_dtype", QUANTISED)
 @settings(max_examples=25, deadline=None)
 @given(data=st.data(), block_size=st.sampled_from([1, 4, 16]), seed=st.integers(0, 2**16))
-def test_every_query_reads_what_the_cache_holds_whatever_the_schedule(models, kv_cache_dtype, data, block_size, seed):
-    backend = TorchBackend(models[0], kv_cache_dtype=kv_cache_dtype)
+def test_every_query_reads_what_the_cache_holds_whatever_the_schedule(model, kv_cache_dtype, data, block_size, seed):
+    backend = TorchBackend(model, kv_cache_dtype=kv_cache_dtype)
     check_any_schedule(
-        data, backend, lambda ids: oracle_logits(models[1], ids, kv_cache_dtype)[-1], block_size, seed, tolerance=1e-6
+        data, backend, lambda ids: oracle_logits(model, ids, kv_cache_dtype)[-1], block_size, seed, tolerance=1e-6
     )
 
 
 @pytest.mark.parametrize("kv_cache_dtype", QUANTISED)
-def test_copies_and_swaps_take_the_scales_along(models, kv_cache_dtype):
-    backend = TorchBackend(models[0], kv_cache_dtype=kv_cache_dtype)
+def test_copies_and_swaps_take_the_scales_along(model, kv_cache_dtype):
+    backend = TorchBackend(model, kv_cache_dtype=kv_cache_dtype)
     backend.init_kv(4, 4, num_swap_blocks=2)
     poison(backend)
     tokens = [5, 6, 7, 8, 9, 10]
@@ -98,30 +99,30 @@ def test_copies_and_swaps_take_the_scales_along(models, kv_cache_dtype):
         np.testing.assert_array_equal(held, before[name])
     for pool in backend.pools.values():
         pool[:, [1, 3]] = math.nan if pool.is_floating_point() else 0x7F
-    expected = oracle_logits(models[1], [*tokens, 11], kv_cache_dtype)[-1]
+    expected = oracle_logits(model, [*tokens, 11], kv_cache_dtype)[-1]
     result = backend.execute(make_batch([([11], 6, [4, 2])], 4))
     np.testing.assert_allclose(result.logits(0), expected, atol=1e-6 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("kv_cache_dtype", QUANTISED)
 @pytest.mark.parametrize("pressure", PRESSURE)
-def test_text_is_the_same_under_every_feature_of_the_engine(models, kv_cache_dtype, pressure):
+def test_text_is_the_same_under_every_feature_of_the_engine(model, kv_cache_dtype, pressure):
     """Chunks, prefix hits, preemption by recompute and by swap: greedy text is that of one pass without a cache."""
     rng = np.random.default_rng(1)
     shared = rng.integers(0, 50, 22).tolist()
     prompts = [shared + rng.integers(0, 50, n).tolist() for n in (1, 2, 5, 9, 14)]
     prompts += [rng.integers(0, 50, n).tolist() for n in (1, 2, 7, 16, 33)]
-    answers = run_under_pressure(models[0], prompts, 12, 3, PRESSURE[pressure], kv_cache_dtype=kv_cache_dtype)
+    answers = run_under_pressure(model, prompts, 12, 3, PRESSURE[pressure], kv_cache_dtype=kv_cache_dtype)
     for prompt, answer in zip(prompts, answers):
-        rows = oracle_logits(models[1], prompt + answer[:-1], kv_cache_dtype)[len(prompt) - 1 :]
+        rows = oracle_logits(model, prompt + answer[:-1], kv_cache_dtype)[len(prompt) - 1 :]
         assert rows.argmax(axis=-1).tolist() == answer
 
 
 @pytest.mark.parametrize("kv_cache_dtype", QUANTISED)
-def test_branches_that_share_and_copy_blocks_say_what_they_say_alone(models, kv_cache_dtype):
+def test_branches_that_share_and_copy_blocks_say_what_they_say_alone(model, kv_cache_dtype):
     """Copy-on-write: three branches sampled together equal each of them computed without a cache."""
     llm = LLM(
-        SimpleNamespace(model=models[0], tokenizer=None, spec=models[0].spec),
+        SimpleNamespace(model=model, tokenizer=None, spec=model.spec),
         num_blocks=64,
         block_size=4,
         kv_cache_dtype=kv_cache_dtype,
@@ -132,7 +133,7 @@ def test_branches_that_share_and_copy_blocks_say_what_they_say_alone(models, kv_
     assert llm.engine.stats().num_copied_blocks > 0
     assert len({tuple(branch.token_ids) for branch in output.outputs}) == 3
     for branch in output.outputs:
-        rows = oracle_logits(models[1], prompt + branch.token_ids[:-1], kv_cache_dtype)[len(prompt) - 1 :]
+        rows = oracle_logits(model, prompt + branch.token_ids[:-1], kv_cache_dtype)[len(prompt) - 1 :]
         rows -= np.log(np.exp(rows - rows.max(axis=-1, keepdims=True)).sum(axis=-1, keepdims=True)) + rows.max(
             axis=-1, keepdims=True
         )
@@ -140,12 +141,12 @@ def test_branches_that_share_and_copy_blocks_say_what_they_say_alone(models, kv_
             assert logprobs[token] == pytest.approx(row[token], abs=1e-5)
 
 
-def test_rounding_reaches_the_logits(models):
+def test_rounding_reaches_the_logits(model):
     """The three formats differ, and int8 is the nearer one: none of the tests above compares a thing with itself."""
     tokens = list(range(30))
     found = {}
     for kv_cache_dtype in FORMATS:
-        backend = TorchBackend(models[0], kv_cache_dtype=kv_cache_dtype)
+        backend = TorchBackend(model, kv_cache_dtype=kv_cache_dtype)
         backend.init_kv(8, 4)
         found[kv_cache_dtype] = backend.execute(make_batch([(tokens, 0, list(range(1, 9)))], 4)).logits(0)
     error = {name: np.abs(found[name] - found["auto"]).max() for name in QUANTISED}
@@ -155,9 +156,9 @@ def test_rounding_reaches_the_logits(models):
 # -- bytes ---------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["smollm2-135m", "llama-3-8b", "deepseek-v2-lite", "deepseek-v2"])
-def test_bytes_of_a_token_are_the_formulas(model):
-    spec = get_model(model)
+@pytest.mark.parametrize("name", ["smollm2-135m", "llama-3-8b", "deepseek-v2-lite", "deepseek-v2"])
+def test_bytes_of_a_token_are_the_formulas(name):
+    spec = get_model(name)
     size = spec.latent_dim if spec.is_mla else spec.head_dim
     assert bytes_per_token(spec, kv_format("auto", torch.bfloat16)) == kv_bytes_per_token(spec, "bf16")
     assert bytes_per_token(spec, kv_format("fp8", torch.bfloat16)) == kv_bytes_per_token(spec, "fp8")
@@ -165,8 +166,8 @@ def test_bytes_of_a_token_are_the_formulas(model):
 
 
 @pytest.mark.parametrize("kv_cache_dtype", FORMATS)
-def test_pools_take_exactly_the_bytes_that_are_reported(models, kv_cache_dtype):
-    backend = TorchBackend(models[0], kv_cache_dtype=kv_cache_dtype)
+def test_pools_take_exactly_the_bytes_that_are_reported(model, kv_cache_dtype):
+    backend = TorchBackend(model, kv_cache_dtype=kv_cache_dtype)
     backend.init_kv(7, 16, num_swap_blocks=2)
     assert sum(pool.nbytes for pool in backend.pools.values()) == 8 * backend.kv_bytes_per_block
     assert sum(pool.nbytes for pool in backend._host.values()) == 3 * backend.kv_bytes_per_block
@@ -226,9 +227,9 @@ def test_auto_costs_nothing():
     assert form.decode(form.encode(x)) is x
 
 
-def test_what_cannot_be_is_refused(models, tiny_gqa):
+def test_what_cannot_be_is_refused(model, tiny_gqa):
     with pytest.raises(ValueError, match="kv_cache_dtype='int4' must be one of auto, fp8, int8"):
-        TorchBackend(models[0], kv_cache_dtype="int4")
+        TorchBackend(model, kv_cache_dtype="int4")
     with pytest.raises(ValueError, match="must be one of auto, fp8, int8"):
         LLM(tiny_gqa, kv_cache_dtype="fp16")
     with pytest.raises(ValueError, match="only backend='torch' keeps K/V in another type"):

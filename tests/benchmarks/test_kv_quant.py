@@ -9,6 +9,10 @@ import kv_quant
 import numpy as np
 import pytest
 
+from mini_engine import ModelSpec, get_model
+from mini_engine.data_files import data_dir
+from mini_engine.kv_quality import SCHEMES, kv_bytes
+
 
 def test_a_row_compares_token_by_token():
     exact = np.array([1.0, 2.0, 3.0, 6.0])
@@ -36,3 +40,19 @@ def test_a_quick_run_stores_its_figures(tmp_path, capsys):
     assert f"{lossy['loss']:.4f}" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="holds 7 texts of 512 tokens"):
         kv_quant.main(["--models", "tiny-gqa", "--texts", "99", "--output", str(out)])
+
+
+def test_stored_results_are_of_these_schemes_and_bytes():
+    stored = json.loads((kv_quant.RESULTS / "kv_quant.json").read_text())
+    assert stored["length"] == kv_quant.LENGTH
+    assert list(stored["models"]) == list(kv_quant.MODELS)
+    specs = {
+        "smollm2-135m": get_model("smollm2-135m"),
+        "tiny-gqa": ModelSpec.from_hf_config(data_dir() / "models" / "tiny-gqa"),
+    }
+    for name, result in stored["models"].items():
+        assert list(result["schemes"]) == list(SCHEMES)
+        for scheme, row in result["schemes"].items():
+            assert row["bytes_per_token"] == kv_bytes(specs[name], SCHEMES[scheme], 512) / 512
+            assert row["perplexity"] == pytest.approx(math.exp(row["loss"]), rel=1e-4)
+            assert sum(row["found_by_quarter"]) == row["found"] <= result["facts"]

@@ -13,7 +13,18 @@ from mini_engine import LLM, SamplingParams, get_model
 from mini_engine.attention import KVScheme
 from mini_engine.data_files import data_dir
 from mini_engine.geometry import kv_bytes_quant
-from mini_engine.kv_quality import NAMES, QUESTION, SCHEMES, Haystack, haystacks, kv_bytes, logits, losses, retrieved
+from mini_engine.kv_quality import (
+    NAMES,
+    QUESTION,
+    SCHEMES,
+    Haystack,
+    haystacks,
+    kv_bytes,
+    logits,
+    losses,
+    pool_losses,
+    retrieved,
+)
 from mini_engine.models import load_model
 
 TEXT = (data_dir() / "text" / "moby_dick_61.txt").read_text(encoding="utf-8")
@@ -152,3 +163,16 @@ def test_the_real_model_finds_facts_unless_a_window_has_dropped_them(smollm2):
     assert sum(sum(retrieved(smollm2.model, stack)) for stack in stacks) >= 4
     gone = KVScheme(window=40, num_sinks=4)
     assert sum(sum(retrieved(smollm2.model, stack, gone)) for stack in stacks) == 0
+
+
+@pytest.mark.parametrize(("kv_cache_dtype", "scheme"), [("auto", "fp32"), ("fp8", "fp8"), ("int8", "int8 per token")])
+@pytest.mark.parametrize("length", [16, 100])
+def test_the_engines_pools_lose_what_the_schemes_lose(tiny_gqa, encode, kv_cache_dtype, scheme, length):
+    ids = encode(TEXT)[:200]
+    pools = pool_losses(tiny_gqa.model, ids, kv_cache_dtype, length)
+    expected = losses(tiny_gqa.model, ids, SCHEMES[scheme], length)
+    assert pools.shape == expected.shape
+    # The schemes keep int8's scales in 16 bits, the pools in 32, so single tokens may differ where rounding does.
+    tolerance = 1e-4 if kv_cache_dtype == "auto" else 0.05
+    np.testing.assert_allclose(pools, expected, atol=tolerance)
+    assert pools.mean() == pytest.approx(expected.mean(), abs=5e-3)
