@@ -21,13 +21,10 @@ def tiny_gqa():
 
 @pytest.fixture(scope="session")
 def tiny_mla():
-    """The small trained model with latent attention. Skips only where the repository does not hold it yet."""
-    from mini_engine.models import ModelNotFoundError, load_model
+    """The small trained model with latent attention, as committed as the other."""
+    from mini_engine.models import load_model
 
-    try:
-        return load_model("tiny-mla")
-    except ModelNotFoundError as missing:
-        pytest.skip(str(missing))
+    return load_model("tiny-mla")
 
 
 @pytest.fixture(scope="session")
