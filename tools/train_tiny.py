@@ -22,6 +22,7 @@ import tarfile
 import time
 import zlib
 from pathlib import Path
+from typing import Any
 
 HOLD_OUT_EVERY = 33
 VOCAB_SIZE = 2048
@@ -121,7 +122,7 @@ def make_model(kind: str, context: int):
     """A random model: "gqa", 8 query heads over 2 K/V heads, or "mla", 8 heads over one latent of 64 + 16 numbers."""
     from transformers import DeepseekV2Config, DeepseekV2ForCausalLM, LlamaConfig, LlamaForCausalLM
 
-    shape = {
+    shape: dict[str, Any] = {
         "vocab_size": VOCAB_SIZE, "hidden_size": 256, "intermediate_size": 672, "num_hidden_layers": 4, "num_attention_heads": 8,
         "max_position_embeddings": context, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, "bos_token_id": None, "eos_token_id": 0,
         "pad_token_id": None, "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
