@@ -8,12 +8,10 @@ without attention, experts counted in five ways.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import reprlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from mini_engine.arguments import count, shown
@@ -29,6 +27,7 @@ from mini_engine.catalog.hf_families import (
     TIED_BY_DEFAULT,
     TWO_MATRIX_MLP,
 )
+from mini_engine.catalog.hf_file import load_config
 from mini_engine.catalog.hf_kinds import check_kinds
 from mini_engine.catalog.hf_layers import attention_layers, expert_layers
 
@@ -41,34 +40,13 @@ def read_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str,
 
     Raises FileNotFoundError with the remedy, or ValueError naming the field that is missing or cannot be read.
     """
-    config, name = _load(source)
+    config, name = load_config(source)
     reader = _Reader(config, name)
     try:
         return reader.fields()
     except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
         # Fields that only some families have are used as they come: a list for a number, a text for a list.
         raise ValueError(f"{reader.where}: a field holds a value of the wrong kind ({error})") from error
-
-
-def _load(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    if isinstance(source, Mapping):
-        return source, str(source.get("name") or source.get("_name_or_path") or "")
-    if not os.fspath(source):  # as a path it would be the folder we happen to be in
-        raise FileNotFoundError("the path is empty: give a model's config.json, or the folder that holds it")
-    path = Path(source)
-    path = path / "config.json" if path.is_dir() else path
-    if not path.is_file():
-        fault = "is not a file" if path.exists() else "does not exist"
-        raise FileNotFoundError(f"{path} {fault}: give a model's config.json, or the folder that holds it")
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except RecursionError:
-        raise ValueError(f"{path} is nested too deeply for a config.json: fetch the file again") from None
-    except ValueError as error:  # broken JSON, broken UTF-8, or a number of thousands of digits
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise ValueError(f"{path} holds a {type(config).__name__}, not the object a config.json is")
-    return config, str(config.get("name") or path.resolve().parent.name)
 
 
 def token_ids(field: str, value: Any) -> tuple[int, ...]:
@@ -187,7 +165,7 @@ class _Reader:
         kv_heads = self.integer("num_key_value_heads", heads)
         if kv_heads > 0 and heads % kv_heads and self.get("kv_lora_rank") is None:
             raise ValueError(
-                f"{self.where}: num_attention_heads={heads} is not a multiple of num_key_value_heads={kv_heads}"
+                f"{self.where}: num_attention_heads={heads} must be a multiple of num_key_value_heads={kv_heads}"
             )
         return kv_heads
 

@@ -356,8 +356,8 @@ MIXED = PLAIN | {"model_type": "mixtral", "num_experts": 4, "num_experts_per_tok
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        (PLAIN | {"num_key_value_heads": 3}, "num_attention_heads=4 is not a multiple of num_key_value_heads=3"),
-        (PLAIN | {"num_key_value_heads": 8}, "num_attention_heads=4 is not a multiple of num_key_value_heads=8"),
+        (PLAIN | {"num_key_value_heads": 3}, "num_attention_heads=4 must be a multiple of num_key_value_heads=3"),
+        (PLAIN | {"num_key_value_heads": 8}, "num_attention_heads=4 must be a multiple of num_key_value_heads=8"),
         (
             PLAIN | {"num_key_value_heads": [2, 2]},
             r"num_key_value_heads=\[2, 2\] must be one integer, or one for each of the 4",
