@@ -40,10 +40,10 @@ SHAPES = {
         },
     },
     "yarn": {"rope_parameters": ROPE | {"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32}},
-    "yarn, every option": {
-        "rope_parameters": ROPE | {
-            "rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 32, "mscale": 0.7,
-            "mscale_all_dim": 1.0, "beta_fast": 16, "beta_slow": 2, "truncate": False,
+    "yarn, every option": {  # of its ten pairs the second to fifth are neither kept nor scaled in full
+        "head_dim": 20, "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 100.0, "factor": 2.0, "original_max_position_embeddings": 128,
+            "mscale": 0.7, "mscale_all_dim": 1.0, "beta_fast": 16, "beta_slow": 2, "truncate": False,
         },
     },
     "yarn, attention factor": {
@@ -58,7 +58,12 @@ SHAPES = {
 }  # fmt: skip
 BIASED = [family for family in FAMILIES if family in ("llama", "qwen3")]
 CASES = [(family, shape, SHAPES[shape]) for family in FAMILIES for shape in SHAPES]
-CASES += [(family, name, SHAPES[name]) for family in LATENT_FAMILIES for name in SHAPES if "group" not in name]
+LATENT_SHAPES = {
+    name: {field: value for field, value in shape.items() if field != "head_dim"}
+    for name, shape in SHAPES.items()
+    if "group" not in name
+}
+CASES += [(family, name, LATENT_SHAPES[name]) for family in LATENT_FAMILIES for name in LATENT_SHAPES]
 CASES += [(family, "tied", {"tie_word_embeddings": True, "q_lora_rank": 20}) for family in LATENT_FAMILIES]
 CASES += [(family, "biases", {"attention_bias": True}) for family in BIASED]
 
