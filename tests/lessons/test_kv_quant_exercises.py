@@ -155,6 +155,17 @@ STORED = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("kind", ["auto", "fp8", "int8"])
+def test_the_paged_engine_writes_the_stored_words(tiny, kind):
+    params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=2)
+    llm = LLM("tiny-gqa", backend="torch", kv_cache_dtype=kind, kv_cache_bytes=2**20)
+    output = llm.generate(["Emma was"], params, progress=False)[0].outputs[0]
+    exact = LLM(tiny).generate(["Emma was"], params, progress=False)[0].outputs[0]
+    assert output.token_ids == exact.token_ids
+    tops = [sorted(top.values(), reverse=True)[:2] for top in output.logprobs]
+    assert min(first - second for first, second in tops) > 1e-2
+
+
 @pytest.mark.parametrize("name", STORED)
 def test_stored_text_has_no_near_tie(tiny, name):
     source = (ROOT / "solutions/05_kv_quantization.py").read_text(encoding="utf-8")

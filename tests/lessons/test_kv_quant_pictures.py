@@ -42,7 +42,7 @@ def test_loudness_names_the_loud_channels():
     first = re.match(r"keys: loudest channels (\d+) of head (\d) and (\d+) of head (\d)", shown.text)
     assert {(first[1], first[2]), (first[3], first[4])} == {("9", "0"), ("9", "1")}
     for axes, x in zip(figure.axes, (K, V)):
-        assert np.allclose(axes.images[0].get_array(), np.abs(x).reshape(16, 4, 64).mean(axis=1))
+        assert np.allclose(axes.images[0].get_array(), np.abs(x).reshape(8, 8, 64).mean(axis=1))
 
 
 def test_relative_error_by_hand():

@@ -57,7 +57,7 @@ def _returns_all(candidate: type) -> None:
             k, v = tokens(sum(pieces), heads, size)
             for count in pieces:
                 new, held = (k[held : held + count], v[held : held + count]), held + count
-                case = f"{heads} heads; tokens appended {' + '.join(map(str, pieces))}; after {held}"
+                case = f"{heads} head{'s' * (heads > 1)}; tokens appended {' + '.join(map(str, pieces))}; after {held}"
                 for name, got, given in zip(("k_all", "v_all"), append(cache, 0, new, case), (k, v)):
                     _close(got, given[:held], f"{case}: {name}")
 

@@ -59,7 +59,7 @@ def _rect(x: int, y: int, width: int, height: int, *, fill: str) -> str:
     return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="{fill}"/>'
 
 
-def loudness(figure: Figure, keys: Array, values: Array, each: int = 4) -> str:
+def loudness(figure: Figure, keys: Array, values: Array, each: int = 8) -> str:
     """|k| and |v| as two maps, tokens down and channels across, k[T, K, D] and v[T, K, D]; a row is the mean of `each` tokens.
 
     Returns the loudest channels in words.
@@ -110,7 +110,7 @@ def errors(figure: Figure, keys: Array, values: Array, bits: int = 4, group: int
             back = codec.decode(codec.encode(x))
             for axes, axis in zip(row, (1, 0)):
                 error = relative_error(x, back, axis)
-                shown = slice(None, None, -(-len(error) // 64))  # at most 64 points
+                shown = slice(None) if axis == 1 else slice(None, None, max(1, len(error) // 32))  # 32 tokens will do
                 axes.plot(
                     np.arange(len(error))[shown], error[shown], color=colour, linewidth=1.3, label=f"scale per {by}"
                 )
