@@ -18,6 +18,7 @@
 # - say why positions need a key of their own, and when to expand and when to absorb.
 
 # %%
+import json
 import time
 from fractions import Fraction
 
@@ -35,11 +36,14 @@ model, tokenizer, spec = tiny.model, tiny.tokenizer, tiny.spec
 # %% [markdown] lang="en"
 # ## The pain
 #
-# In lesson 01 a token left 2 · L · K · D · b bytes in the cache. L layers, K key/value heads of size D, b bytes a number.
-# Every decode step reads all of them, for every token so far.
+# In lesson 01 a token left 2 · L · K · D · b bytes in the cache. L layers, K key/value heads of size D, b bytes a
+# number. Every decode step reads all of them, for every token so far.
 #
-# Which of these factors can you lower? Fewer layers or smaller heads make another, weaker model. Fewer bits are lesson 05.
-# One factor looks innocent: K. Query heads have to differ, but do they each need K and V of their own?
+# That adds up. Take 80 layers with 64 heads of 128. One chat of 8,192 tokens then keeps 20 GiB, and each new token
+# reads all of it.
+#
+# Which of these factors can you lower? Fewer layers or smaller heads make another, weaker model. Fewer bits are lesson
+# 05. One factor looks innocent: K. Query heads have to differ, but do they each need K and V of their own?
 #
 # Take the extreme. All query heads share one. Guess first, then look at three models that differ in K only.
 
@@ -51,15 +55,15 @@ print("80 layers, 64 query heads of size 128, 2 bytes a number")
 print("                              bytes per token   8,192 tokens   times fewer")
 for name, K in [("MHA, 64 K/V heads", 64), ("GQA, 8 K/V heads", 8), ("MQA, 1 K/V head", 1)]:
     per_token = 2 * 80 * K * 128 * 2
-    print(f"{name:<30} {per_token:14,} {per_token * 8192 / 2**30:10.4f} GiB {64 // K:13}")
+    print(f"{name:<30} {per_token:14,} {per_token * 8192 / 2**30:10g} GiB {64 // K:13}")
 
 # %% [markdown] lang="en" tags=["claim-papers"]
 # Three names for three choices of K:
 #
 # - Multi-head attention, **MHA**: K = H. Every query head has its own key and value.
 # - Multi-query attention, **MQA**: K = 1. Shazeer 2019, [arXiv:1911.02150](https://arxiv.org/abs/1911.02150).
-# - Grouped-query attention, **GQA**: anything between. Ainslie et al. 2023, [arXiv:2305.13245](https://arxiv.org/abs/2305.13245).
-#   Some notes give 2305.11147 for it. That is not the paper.
+# - Grouped-query attention, **GQA**: anything between. Ainslie et al. 2023,
+#   [arXiv:2305.13245](https://arxiv.org/abs/2305.13245). Some notes give 2305.11147 for it. That is not the paper.
 #
 # The fourth in the picture keeps something else. It comes in the second half: **MLA**, multi-head latent attention,
 # DeepSeek-V2 2024, [arXiv:2405.04434](https://arxiv.org/abs/2405.04434).
@@ -72,8 +76,8 @@ svg(*pictures.four_caches())
 #
 # Difficulty 3/5 · importance 5/5 · 15 minutes · about 8 lines
 #
-# In lesson 01 you could repeat k and v to H heads and go on as before. The numbers were right. But a copy for each query
-# head moves as many bytes as multi-head attention does, so all that sharing saves is lost again.
+# In lesson 01 you could repeat k and v to H heads and go on as before. The numbers were right. But a copy for each
+# query head moves as many bytes as multi-head attention does, so all that sharing saves is lost again.
 #
 # Write `gqa_attention(q, k, v, scale, offset)` that reads each K/V head where it lies.
 #
@@ -88,7 +92,7 @@ svg(*pictures.four_caches())
 
 # %% exercise="gqa_attention"
 def gqa_attention(q, k, v, scale, offset=0):
-    """q[T, H, D], k[S, K, D], v[S, K, D] -> [T, H, D]; H // K neighbouring query heads read one K/V head in place."""
+    """q[T, H, D], k[S, K, D], v[S, K, D] -> [T, H, D]; query heads share K/V heads in place."""
     ### BEGIN SOLUTION
     (T, H, D), (S, K, _) = q.shape, k.shape
     groups = q.reshape(T, K, H // K, D)
@@ -106,7 +110,8 @@ gqa_attention = check("04.gqa_attention", gqa_attention)
 # %% [markdown] lang="en"
 # <details><summary>Hint 1: where to look</summary>
 #
-# Leave k and v alone and put the queries into groups. `q.reshape(T, K, H // K, D)` is free: neighbours already lie side by side.
+# Leave k and v alone and put the queries into groups. `q.reshape(T, K, H // K, D)` is free: neighbours already lie side
+# by side.
 #
 # </details>
 # <details><summary>Hint 2: the steps</summary>
@@ -126,17 +131,17 @@ gqa_attention = check("04.gqa_attention", gqa_attention)
 #
 # ## Sharing is multi-head attention with equal heads
 #
-# Repeat k and v, and grouped attention becomes multi-head attention, number for number. So it is no new mathematics. It is
-# multi-head attention whose heads are forced to agree. The first cell shows that, and runs the engine on your function.
-# The second one shows what a copy costs on your machine.
+# Repeat k and v, and grouped attention becomes multi-head attention, number for number. So it is no new mathematics. It
+# is multi-head attention whose heads are forced to agree. The first cell shows that, and runs the engine on your
+# function. The second one shows what a copy costs on your machine.
 
 # %% tags=["claim-gqa-is-mha", "claim-gqa-in-engine"]
 rng = np.random.default_rng(0)
 q = rng.normal(size=(5, 8, 32))
 for K in (8, 2, 1):
     k, v = rng.normal(size=(2, 5, K, 32))
-    repeated = causal_attention(q, *(np.repeat(x, 8 // K, axis=1) for x in (k, v)), 0.2)  # 8 K/V heads: multi-head
-    same = bool(np.abs(gqa_attention(q, k, v, 0.2) - repeated).max() < 1e-12)
+    multi_head = causal_attention(q, *(np.repeat(x, 8 // K, axis=1) for x in (k, v)), 0.2)  # 8 heads of K and V
+    same = bool(np.abs(gqa_attention(q, k, v, 0.2) - multi_head).max() < 1e-12)
     print(f"K = {K}: equal to multi-head attention on repeated K and V within 1e-12: {same}")
 
 prompt, params = "The young lady", SamplingParams(temperature=0, max_tokens=24, ignore_eos=True)
@@ -166,19 +171,22 @@ for name, attention, heads in [("in place", gqa_attention, 4), ("copied for each
 # %% [markdown] lang="en"
 # ## What sharing costs
 #
-# Heads that are forced to agree can say less. Can a trained model be changed to share? The GQA paper averages the K/V heads
-# of each group and then trains on. Averaging weights averages the keys too, because a projection is linear. So you can try
-# the first step right here: let tiny-gqa's two K/V heads become one, and measure the loss on a text that it has never seen.
+# Heads that are forced to agree can say less. Can a trained model be changed to share? The GQA paper averages the K/V
+# heads of each group and then trains on. Averaging weights averages the keys too, because a projection is linear. So
+# you can try the first step right here: let tiny-gqa's two K/V heads become one, and measure the loss on a text that it
+# has never seen.
 
 # %% tags=["claim-mean-pooling"]
-unseen = tokenizer.encode("""Emma Woodhouse, handsome, clever, and rich, with a comfortable home and happy disposition, \
-seemed to unite some of the best blessings of existence; and had lived nearly twenty-one years in the world with very little \
-to distress or vex her.
+unseen = tokenizer.encode("""\
+Emma Woodhouse, handsome, clever, and rich, with a comfortable home and happy disposition, seemed to \
+unite some of the best blessings of existence; and had lived nearly twenty-one years in the world \
+with very little to distress or vex her.
 
-She was the youngest of the two daughters of a most affectionate, indulgent father; and had, in consequence of her sister's \
-marriage, been mistress of his house from a very early period. Her mother had died too long ago for her to have more than an \
-indistinct remembrance of her caresses; and her place had been supplied by an excellent woman as governess, who had fallen \
-little short of a mother in affection.""")
+She was the youngest of the two daughters of a most affectionate, indulgent father; and had, in \
+consequence of her sister's marriage, been mistress of his house from a very early period. Her \
+mother had died too long ago for her to have more than an indistinct remembrance of her caresses; \
+and her place had been supplied by an excellent woman as governess, who had fallen little short of a \
+mother in affection.""")
 
 
 def loss(share):
@@ -203,19 +211,19 @@ for name, share in {
     print(f"{name:<27} loss {nats:.2f}: as unsure as among {np.exp(nats):3.0f} tokens")
 
 # %% [markdown] lang="en"
-# Every kind of sharing hurts at once, and training has to mend it. The paper trains on for 5% of the original steps. It found
-# that the mean starts best, better than one of the heads. For this model and this text it does not: head 1 alone starts better. So measure,
-# and do not take the recipe for a law.
+# Every kind of sharing hurts at once, and training has to mend it. The paper trains on for 5% of the original compute.
+# After that, the mean was better there than one head for all. Here, before any training, head 1 alone is ahead of the
+# mean. So measure, and do not take a recipe for a law.
 #
-# Few models are converted. Llama-2-70B was trained with 8 K/V heads for its 64 query heads from the start.
+# A model can also be trained with shared heads from the start. Llama-2-70B was: 8 K/V heads for its 64 query heads.
 #
 # ## Keep something else
 #
 # MQA is the floor of sharing: there is no head to take away from one. To go on, change *what* is kept.
 #
 # K and V are computed from the hidden state h of a token. Then keep h, and compute K and V when they are needed? In
-# DeepSeek-V2, h has 5,120 numbers, K and V of 128 heads have 32,768. Smaller, and exact. But each step would send every cached
-# h through two large matrices.
+# DeepSeek-V2, h has 5,120 numbers, K and V of 128 heads have 32,768. Smaller, and exact. But each step would send every
+# cached h through two large matrices.
 #
 # MLA does two things more. It keeps a **latent** c, a learned summary of h with 512 numbers. And it never makes K and V
 # at all in decode. First the plain way, which does make them:
@@ -236,12 +244,14 @@ for name, share in {
 H, Dn, Dv, Dc, S = 8, 32, 32, 64, 40
 rng = np.random.default_rng(2)
 h = rng.normal(size=(S, 256))  # hidden states of 40 tokens, 256 wide
-w_dkv, w_uk, w_uv = rng.normal(size=(Dc, 256)) / 16, rng.normal(size=(H, Dn, Dc)) / 8, rng.normal(size=(H, Dv, Dc)) / 8
+w_dkv = rng.normal(size=(Dc, 256)) / 16
+w_uk, w_uv = rng.normal(size=(H, Dn, Dc)) / 8, rng.normal(size=(H, Dv, Dc)) / 8
 latent = h @ w_dkv.T
 keys = np.einsum("hnc,sc->shn", w_uk, latent)
 values = np.einsum("hvc,sc->shv", w_uv, latent)
 print(f"h {h.shape} -> latent {latent.shape} -> keys {keys.shape} and values {values.shape}")
-print(f"numbers per token: h {h[0].size}, keys and values {keys[0].size + values[0].size}, latent {latent[0].size}")
+both = keys[0].size + values[0].size
+print(f"numbers per token: h {h[0].size}, keys and values {both}, latent {latent[0].size}")
 v2 = get_model("deepseek-v2")
 kept = 2 * v2.num_attention_heads * v2.qk_nope_head_dim
 print(f"DeepSeek-V2: h {v2.hidden_size:,}, keys and values {kept:,}, latent {v2.kv_lora_rank}")
@@ -255,8 +265,8 @@ print(f"DeepSeek-V2: h {v2.hidden_size:,}, keys and values {kept:,}, latent {v2.
 #
 # $$q \cdot (W c) \;=\; (W^\top q) \cdot c$$
 #
-# On the left, every cached token needs its key. On the right, the query changes once, and then meets the latents as they are.
-# The matrix is **absorbed** into the query.
+# On the left, every cached token needs its key. On the right, the query changes once, and then meets the latents as
+# they are. The matrix is **absorbed** into the query.
 #
 # Write `absorbed_scores(q, latent, w_uk)`.
 #
@@ -331,9 +341,9 @@ for name, left, right in [
 # %% [markdown] lang="en"
 # ### Absorb at run time, not in the weights
 #
-# Papers write that W_UK "is absorbed into W_Q", as if you multiplied the two once and threw the factors away. The result would
-# be right. In DeepSeek-V2 the query has a down projection too: W_Q of one head takes 1,536 numbers to 128. W_UK goes from there
-# to 512. How large is the product?
+# Papers write that W_UK "is absorbed into W_Q", as if you multiplied the two once and threw the factors away. The
+# result would be right. In DeepSeek-V2 the query has a down projection too: W_Q of one head takes 1,536 numbers to 128.
+# W_UK goes from there to 512. How large is the product?
 
 # %%
 predict("04.static_weights", value=None)
@@ -349,21 +359,21 @@ for name, side in [
     Dc_, D_ = m.kv_lora_rank, m.qk_nope_head_dim  # value heads have the same size in these two
     outer = m.hidden_size if side == "value" else m.q_lora_rank or m.hidden_size
     factors, product = outer * D_ + D_ * Dc_, outer * Dc_
-    print(f"{name:<17} {side} side {factors:>18,} {product:11,} {product / factors:7.1f}")
+    print(f"{name:<17} {side + ' side':<11} {factors:14,} {product:11,} {product / factors:7.1f}")
 
 # %% [markdown] lang="en"
-# A head is a narrow door of 128 between two wide rooms. The product has no door. It takes three times the weights to store,
-# and to read at every step. So engines keep the factors, and multiply the query by W_UK when it comes.
+# A head is a narrow door of 128 between two wide rooms. The product has no door. It takes three times the weights to
+# store, and to read at every step. So engines keep the factors, and multiply the query by W_UK when it comes.
 #
 # ## Where absorption breaks
 #
-# So far no token knew where it stands. Lesson 01's keys were rotated by their position: rotary embedding, **RoPE**. Call the
-# rotation by position t "R_t". Put it on MLA's key, and a score becomes
+# So far no token knew where it stands. Lesson 01's keys were rotated by their position: rotary embedding, **RoPE**.
+# Call the rotation by position t "R_t". Put it on MLA's key, and a score becomes
 #
 # $$(R_t\, q) \cdot (R_s\, W c_s) \;=\; q \cdot (R_{s-t}\, W)\, c_s$$
 #
-# Between q and c stands a matrix that depends on the distance from s to t. Which one do you absorb? Three attempts, each of
-# them natural. All three in float64, so no error below comes from rounding.
+# Between q and c stands a matrix that depends on the distance from s to t. Which one do you absorb? Three attempts,
+# each of them natural. All three in float64, so no error below comes from rounding.
 
 
 # %% tags=["claim-rope-breaks"]
@@ -372,42 +382,46 @@ def rotate(x, positions):
     half = x.shape[-1] // 2
     angles = np.asarray(positions)[:, None] * 10_000.0 ** (-np.arange(half) / half)
     a, b = x[..., :half], x[..., half:]
-    return np.concatenate([a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], axis=-1)
+    cos, sin = np.cos(angles), np.sin(angles)
+    return np.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
 
 
 rng = np.random.default_rng(4)
-W, query, places, now = w_uk[0], rng.normal(size=(1, Dn)), np.arange(S), S - 1  # head 0, query at the last place
+W, query = w_uk[0], rng.normal(size=(1, Dn))  # of head 0
+places, now = np.arange(S), S - 1  # the query stands at the last place
 right = rotate(query, [now]) @ rotate(latent @ W.T, places).T
+turned_back = rotate(query.repeat(S, axis=0), now - places)  # one query for each distance
 attempts = {
     "absorb the rotated query": rotate(query, [now]) @ W @ latent.T,
     "and rotate the latent": rotate(query, [now]) @ W @ rotate(latent, places).T,
     "rotate neither": query @ W @ latent.T,
-    "one query for each distance": np.sum(rotate(np.repeat(query, S, axis=0), now - places) @ W * latent, axis=-1)[
-        None
-    ],
+    "one query for each distance": (turned_back @ W * latent).sum(axis=-1)[None],
 }
 print("largest error, relative        distance 0     1 to 9   10 to 39")
 for name, scores in attempts.items():
     error = np.abs(scores - right)[0, ::-1] / np.abs(right).max()  # by distance from the query
-    shown = ["below 1e-12" if e < 1e-12 else f"{e:11.2f}" for e in (error[0], error[1:10].max(), error[10:].max())]
+    worst = (error[0], error[1:10].max(), error[10:].max())
+    shown = ["below 1e-12" if e < 1e-12 else f"{e:11.2f}" for e in worst]
     print(f"{name:<30}{'  '.join(shown)}")
 
 # %% [markdown] lang="en"
-# The first two are wrong for every token. They would be right only for a token at position 0, which is not turned. The third
-# is right for distance 0 and wrong for all others. The last is right everywhere. But it absorbs a query for each cached token,
-# which costs as much as making all keys. The saving is gone.
+# The first two are right for the token at position 0 only, which is not turned. The third is right at distance 0 only.
+# The last is right everywhere. But it absorbs a query for each cached token, which costs as much as making all keys.
+# The saving is gone.
 #
 # ## A key for the position alone
 #
-# So take the rotation out of the way. MLA gives each score a second, small part that does nothing but carry the position:
+# So take the rotation out of the way. MLA gives each score a second, small part that does nothing but carry the
+# position:
 #
 # $$\text{score}_{ts} \;=\; \text{scale}\cdot\Big(q^{\text{nope}}_t \cdot (W c_s) \;+\; (R_t\, q^{\text{rope}}_t) \cdot (R_s\, k^{\text{rope}}_s)\Big)$$
 #
-# "nope" stands for no position embedding. Nothing is rotated in the first part, so it absorbs. In the second part nothing has to be
-# absorbed. The rope key comes straight from h, it is kept already rotated, and **all heads share one**. It is called
-# **decoupled**, and it has Dr numbers.
+# "nope" stands for no position embedding. Nothing is rotated in the first part, so it absorbs. In the second part
+# nothing has to be absorbed. The rope key comes straight from h, it is kept already rotated, and **all heads share
+# one**. It is called **decoupled**, and it has Dr numbers.
 #
-# Two questions before you write it. What does DeepSeek-V2 keep of a token, in one layer? And what belongs under the root of the scale?
+# Two questions before you write it. What does DeepSeek-V2 keep of a token, in one layer? And what belongs under the
+# root of the scale?
 
 # %%
 predict("04.cached_numbers", value=None)
@@ -418,7 +432,8 @@ predict("04.scale_root", value=None)
 #
 # Difficulty 4/5 · importance 5/5 · 25 minutes · about 9 lines
 #
-# Write `mla_decode(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset)`, the whole of it. It goes into the engine.
+# Write `mla_decode(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset)`, the whole of it. It goes into the
+# engine.
 #
 # - `q_nope[T, H, Dn]` and `q_rope[T, H, Dr]` are the queries, the second part already rotated.
 # - `latent[S, Dc]` and `k_rope[S, Dr]` are the cache, k_rope already rotated.
@@ -452,7 +467,8 @@ mla_decode = check("04.mla_absorbed", mla_decode)
 # %% [markdown] lang="en"
 # <details><summary>Hint 1: where to look</summary>
 #
-# It is multi-query attention with one odd head. Its key is the latent and the rope key side by side. Its value is the latent again.
+# It is multi-query attention with one odd head. Its key is the latent and the rope key side by side. Its value is the
+# latent again.
 #
 # </details>
 # <details><summary>Hint 2: the steps</summary>
@@ -469,12 +485,15 @@ mla_decode = check("04.mla_absorbed", mla_decode)
 #
 # </details>
 #
-# Now the comparison that failed with RoPE on the latent key. The engine's own `mla_expanded` makes every key and every value. And
-# what if you take the size of the absorbed query for the scale?
+# ## Does the second key repair it?
+#
+# Here is the comparison that failed with RoPE on the latent key. The engine's own `mla_expanded` makes every key and
+# every value. And what if you take the size of the absorbed query for the scale?
 
 # %% tags=["claim-decoupled-works", "claim-mla-scale"]
 Dr, T, rng = 16, 3, np.random.default_rng(5)
-q_nope, q_rope = rng.normal(size=(T, H, Dn)), rotate(rng.normal(size=(H, T, Dr)), range(S - T, S)).transpose(1, 0, 2)
+q_nope = rng.normal(size=(T, H, Dn))
+q_rope = rotate(rng.normal(size=(H, T, Dr)), range(S - T, S)).transpose(1, 0, 2)
 k_rope = rotate(rng.normal(size=(S, Dr)), places)
 inputs = (q_nope, q_rope, latent, k_rope, w_uk, w_uv)
 expected = mla_expanded(*inputs, (Dn + Dr) ** -0.5, offset=S - T)
@@ -487,15 +506,71 @@ for name, scale in [
     print(f"absorbed, scale {name:<31} largest error {'below 1e-12' if error < 1e-12 else f'{error:.2f}'}")
 
 # %% [markdown] lang="en"
-# Equal within rounding, where the three attempts above were far off. And the scale is that of the product that is meant: Dn + Dr
-# numbers. Absorption makes the vectors longer, not the score.
+# Equal within rounding, where the three attempts above were far off. And the scale is that of the product that is
+# meant: Dn + Dr numbers. Absorption makes the vectors longer, not the score.
+#
+# ## A model trained this way
+#
+# tiny-mla is the sibling of tiny-gqa: the same books, the same tokenizer, 4 layers of 8 heads, with latent attention.
+# What does it hand to the cache? Compute layer 0's latent by hand from the weights, and compare. (DeepSeek divides the
+# latent by its root mean square. That norm belongs to the latent, and it is done before anything is kept.) Then run the
+# engine, with your function in the place of its own.
+
+# %% tags=["claim-latent-by-hand", "claim-tiny-mla-size"]
+from mini_engine.geometry import kv_elems_per_token
+
+mla = load_model("tiny-mla", backend="numpy")
+weights, handed = mla.model.weights, []
+
+
+def look(layer, q, cached, up):
+    """Write down what the model wants kept, then attend with the function of exercise 4.3."""
+    handed.append((cached, up.w_uk, up.w_uv))
+    latent, k_rope = cached[:, 0, :64], cached[:, 0, 64:]
+    return mla_decode(q[..., :32], q[..., 32:], latent, k_rope, up.w_uk, up.w_uv, mla.model.softmax_scale)
+
+
+def rms_norm(x, weight, eps=1e-6):
+    return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + eps) * weight
+
+
+tokens = tokenizer.encode("The young lady")
+mla.model.forward(tokens, range(len(tokens)), look)
+part = "model.layers.0.{}.weight".format
+h = rms_norm(weights["model.embed_tokens.weight"][tokens], weights[part("input_layernorm")])
+down = h @ weights[part("self_attn.kv_a_proj_with_mqa")].T
+c = rms_norm(down[:, :64], weights[part("self_attn.kv_a_layernorm")])
+cached = handed[0][0]
+print(f"handed to the cache of each layer: {cached.shape}, a latent of 64 and a rope key of 16 for each token")
+print(f"the latent by hand is the same: {bool(largest_difference(c, cached[:, 0, :64]) < 1e-9)}")
+print(f"scale: {mla.model.softmax_scale:.6f} = 1/sqrt(48)")
+for name, loaded in (("tiny-gqa", tiny), ("tiny-mla", mla)):
+    kept = kv_elems_per_token(loaded.spec) // loaded.spec.num_hidden_layers
+    record = json.loads((loaded.path / "training.json").read_text())
+    nats, steps = record["heldout_nats_per_token"], record["steps"]
+    print(f"{name}: {kept:3} numbers per token and layer; held-out loss {nats:.2f} after {steps:,} steps")
+
+# %% tags=["claim-mla-in-engine", "claim-latent-bytes"]
+mine = LLM(mla, attention=mla_decode).generate([prompt], params, progress=False)[0].outputs[0]
+engines = LLM(mla).generate([prompt], params, progress=False)[0].outputs[0]
+print(f"{prompt}{mine.text}")
+print(f"\nsame tokens as the engine: {mine.token_ids == engines.token_ids}")
+in_torch = LLM("tiny-mla", backend="torch")
+theirs = in_torch.generate([prompt], params, progress=False)[0].outputs[0]
+print(f"same tokens as on PyTorch in float32: {theirs.token_ids == mine.token_ids}")
+held = in_torch.engine.backend.kv_bytes_per_block // 16  # a block is 16 tokens
+print(f"PyTorch holds {held:,} B a token: 4 layers x 80 numbers x 4 B = {4 * 80 * 4:,} B")
 
 # %% [markdown] lang="en"
+# Eight heads on 80 numbers, against 128 for two K/V heads. The loss is a little higher, after the same number of steps.
+# That is no verdict on MLA, which was made for many heads and large models. It is what these two small ones reached.
+#
 # ## How hard a byte works
 #
-# In decode, the cache is read once per step. A byte that is read brings some FLOPs of work with it. As long as these are fewer than the
-# GPU could do in the time of reading it, memory is the limit (lesson 03, to come). Sharing helps twice: fewer bytes, and more work
-# for each. In MHA a byte serves one query head. With H / K heads on one, it serves H / K.
+# In decode, the cache is read once per step. A byte that is read brings some FLOPs of work with it. As long as these
+# are fewer than the GPU could do in the time of reading it, memory is the limit ([lesson
+# 03](lessons/03_roofline.ipynb)). Sharing helps twice: fewer bytes, and more work for each. In MHA a byte serves one
+# query head. With H / K heads on one, it serves H / K.
 #
 # In MLA all 128 heads of DeepSeek-V2 meet the same latent. How many FLOPs does a byte bring?
 
@@ -512,9 +587,8 @@ intensity = Fraction(flops, bytes_read)
 assert intensity == mla_decode_intensity(heads, latent_size, rope_size)
 h100 = get_gpu("h100-sxm")
 ridge = ridge_point(h100.bf16_flops, h100.memory_bandwidth)
-print(
-    f"one latent: {flops:,} FLOPs / {bytes_read:,} B = {intensity} = {float(intensity):.1f}, {float(intensity / 256):.3f} of 256"
-)
+print(f"one latent: {flops:,} FLOPs / {bytes_read:,} B = {intensity} = {float(intensity):.1f}")
+print(f"that is {float(intensity / 256):.3f} of 256")
 for name, value in [
     ("the same, q and o counted, context 4,096", mla_decode_intensity(128, 512, 64, S=4096)),
     ("two query tokens in a step, long context", mla_decode_intensity(128, 512, 64, s_q=2)),
@@ -523,10 +597,11 @@ for name, value in [
 print(f"an H100 does {float(ridge):.1f} FLOPs in the time of reading a byte")
 
 # %% [markdown] lang="en"
-# Not 256. That is 2 · 128, and it would be right if each number served a score *and* a sum. The rope key's 64 serve the score only.
+# Not 256. That is 2 · 128, and it would be right if each number served a score *and* a sum. The rope key's 64 serve the
+# score only.
 #
-# So decode with MLA comes close to the ridge and stays below it: still bound by memory, just so, if you believe the data sheet. A
-# model that checks two tokens in one step is above it.
+# So decode with MLA comes close to the ridge and stays below it: still bound by memory, just so, if you believe the
+# data sheet. A model that checks two tokens in one step is above it.
 #
 # Here are four ways to share, for the same 128 heads of 128. Move the sliders. Where does MLA lose to MQA?
 
@@ -541,21 +616,14 @@ panel(
 )
 
 # %% tags=["claim-table"]
-from mini_engine.geometry import kv_elems_per_token
-
 print("128 heads of 128, one layer   numbers kept   FLOP/B at 4,096   long context   who reads what")
-ways = [
-    ("MHA", 128, "each head its own K and V"),
-    ("GQA", 8, "16 heads one K and V"),
-    ("MQA", 1, "all heads one K and V"),
-]
-for name, K, mechanism in ways:
-    at, limit = attn_decode_intensity(128, K, 128, 4096), Fraction(128, K)
-    print(f"{name}  {f'2 x {K} x 128':<18} {2 * K * 128:18,} {float(at):17.1f} {float(limit):14.1f}   {mechanism}")
-at, limit = (mla_decode_intensity(128, 512, 64, S) for S in (4096, None))
-print(
-    f"MLA  {'512 + 64':<18} {512 + 64:18,} {float(at):17.1f} {float(limit):14.1f}   all heads one latent and one rope key"
-)
+reads = {"MHA": "each head its own K and V", "GQA": "16 heads one K and V", "MQA": "all heads one K and V"}
+row = "{:<23} {:18,} {:17.1f} {:14.1f}   {}".format
+for name, K in (("MHA", 128), ("GQA", 8), ("MQA", 1)):
+    at, limit = float(attn_decode_intensity(128, K, 128, 4096)), float(Fraction(128, K))
+    print(row(f"{name}  2 x {K} x 128", 2 * K * 128, at, limit, reads[name]))
+at, limit = (float(mla_decode_intensity(128, 512, 64, S)) for S in (4096, None))
+print(row("MLA  512 + 64", 512 + 64, at, limit, "all heads one latent, one rope key"))
 
 print("\nmodel             query heads  K/V heads   numbers kept   bytes per token   FLOP/B, long   GQA groups")
 for name in ("llama-2-7b", "falcon-7b", "llama-2-70b", "llama-3-70b", "deepseek-67b", "deepseek-v2-lite",
@@ -569,34 +637,31 @@ for name in ("llama-2-7b", "falcon-7b", "llama-2-70b", "llama-3-70b", "deepseek-
         kept, limit = 2 * m.num_key_value_heads * m.head_dim, Fraction(n, m.num_key_value_heads)
         shared = groups = m.num_key_value_heads
     per_token = kv_elems_per_token(m) * 2
-    print(f"{name:<17} {n:11} {shared:>10} {kept:14,} {per_token:17,} {float(limit):14.1f} {float(groups):12.2f}")
+    print(f"{name:<17} {n:11} {shared:>10} {kept:14,} {per_token:17,}", end="")
+    print(f" {float(limit):14.1f} {float(groups):12.2f}")
 
 # %% [markdown] lang="en" tags=["claim-read-the-table"]
 # Read three things in these tables.
 #
-# - A latent of 576 numbers is as large as 9/4 = 2.25 groups of GQA. That is no derivation of ours: the caption of table 1 in the
-#   DeepSeek-V2 paper says it.
-# - MLA is not the smallest: MQA keeps 256. In the panel, any latent over 192 loses to it. What MLA buys is each head its own
-#   view of the latent, by its own matrices. In work per byte it wins.
+# - A latent of 576 numbers is as large as 9/4 = 2.25 groups of GQA. That is no derivation of ours: the caption of table
+#   1 in the DeepSeek-V2 paper says it.
+# - MLA is not the smallest: MQA keeps 256. In the panel, any latent over 192 loses to it. What MLA buys is each head
+#   its own view of the latent, by its own matrices. In work per byte it wins.
 # - The work per byte depends on the number of heads. DeepSeek-V2-Lite has 16, and stays far below any ridge.
 #
 # ### Two ratios that get mixed up
 #
-# "MLA is 3.6 times smaller than 8 groups" and "4.7 times smaller": both are around, and both are right. One compares a layer,
-# the other two whole models.
+# "MLA is 3.6 times smaller than 8 groups" and "4.7 times smaller": both are around, and both are right. One compares a
+# layer, the other two whole models.
 
 # %% tags=["claim-two-ratios", "claim-three-baselines"]
 from mini_engine.geometry import kv_bytes_per_token_per_gpu, mla_reduction
 
 llama, v3 = get_model("llama-3-70b"), get_model("deepseek-v3")
 layer = Fraction(2 * 8 * 128, 576)
-model_ratio = Fraction(kv_elems_per_token(llama), kv_elems_per_token(v3))
 print(f"per layer: 2,048 / 576 = {layer} = {float(layer):.3f}")
-print(
-    f"per token: Llama-3-70B's {kv_elems_per_token(llama):,} in 80 layers / DeepSeek-V3's {kv_elems_per_token(v3):,} in 61",
-    end="",
-)
-print(f" = {float(model_ratio):.2f}")
+a, b = kv_elems_per_token(llama), kv_elems_per_token(v3)
+print(f"per token: Llama-3-70B's {a:,} in 80 layers / DeepSeek-V3's {b:,} in 61 = {a / b:.2f}")
 print("\nDeepSeek-V2 keeps less than                            by            times smaller")
 for name, baseline in [
     ("MHA with its own 128 heads", "mha"),
@@ -609,8 +674,8 @@ for name, baseline in [
 # %% [markdown] lang="en" tags=["claim-published-figure"]
 # ### 93.3%, of what?
 #
-# The DeepSeek-V2 paper says that its cache is 93.3% smaller than that of DeepSeek 67B. Many repeat it as "MLA saves 93.3%". The
-# table shows what is in it.
+# The DeepSeek-V2 paper says that its cache is 93.3% smaller than that of DeepSeek 67B. You often read it as "MLA saves
+# 93.3%". The table shows what is in it.
 #
 # - DeepSeek 67B is no MHA. It has 8 K/V heads, and 95 layers against 60.
 # - DeepSeek-V2 is served with a cache of 6 bits a number (section 3.2.3 of the paper), and the 67B with 16.
@@ -620,7 +685,8 @@ for name, baseline in [
 #
 # ## What a latent cannot do
 #
-# Several GPUs share out a model's heads: tensor parallelism. Each GPU then keeps the K/V heads of its own query heads. With MLA?
+# Several GPUs share out a model's heads: tensor parallelism. Each GPU then keeps the K/V heads of its own query heads.
+# With MLA?
 
 # %%
 predict("04.per_gpu", value=None)
@@ -634,37 +700,42 @@ for m in (llama, v3):
 
 # %% [markdown] lang="en"
 # Heads of GQA are dealt out until each GPU has one. The latent belongs to all heads, so each GPU keeps all of it: eight
-# copies. That is why engines split attention with MLA by requests (data-parallel attention), or by tokens, and not by heads.
+# copies. That is why engines split attention with MLA by requests (data-parallel attention), or by tokens, and not by
+# heads.
 #
 # ## Expand or absorb?
 #
-# Both forms give the same result. Absorbed, nothing is made of cached tokens, but each score is a product of Dc + Dr numbers in place of
-# Dn + Dr. Expanded, scores are cheap, after all S latents have gone through W_UK and W_UV. Which takes fewer FLOPs?
+# Both forms give the same result. Absorbed, nothing is made of cached tokens, but each score is a product of Dc + Dr
+# numbers in place of Dn + Dr. Expanded, scores are cheap, after all S latents have gone through W_UK and W_UV. Which
+# takes fewer FLOPs?
 #
 # ## Exercise 4.4 - count both
 #
 # Difficulty 3/5 · importance 4/5 · 15 minutes · about 6 lines
 #
-# Write `mla_flops(T, S, H, d_n, d_r, d_v, d_c, absorbed)`: FLOPs of one layer's latent attention for the last T of S tokens.
+# Write `mla_flops(T, S, H, Dn, Dr, Dv, Dc, absorbed)`: FLOPs of one layer's latent attention for the last T of S
+# tokens.
 #
 # - A multiply and an add are two FLOPs. Leave out softmax, mask and scale, and all projections but W_UK and W_UV.
-# - Expanded: the cache holds latents, so all S tokens get a key (d_n numbers from d_c) and a value (d_v from d_c), in each head.
+# - Expanded: the cache holds latents, so all S tokens get a key (Dn numbers from Dc) and a value (Dv from Dc), in each
+#   head.
 # - Absorbed: each of the T queries is multiplied by W_UK, and each of the T sums by W_UV, in each head.
 # - Then count pairs, a row and a token that it sees: the row at place S - T + t sees S - T + t + 1 tokens.
 # - Each pair costs a score and a place in the weighted sum. Count the sizes of both forms yourself.
-# - Return an exact int. A loop over T is quick enough for small T only: the check asks for a million tokens and more.
+# - Return an exact int. A loop over rows is too slow: the check asks for a billion of them.
 #
-# Small case, all sizes 1: one token costs 10 expanded, 4 for key and value, 4 for the score, 2 for the sum. Absorbed, 10 as well.
+# Small case, all sizes 1: one token costs 10 expanded, 4 for key and value, 4 for the score, 2 for the sum. Absorbed,
+# 10 as well.
 
 
 # %% exercise="mla_flops"
-def mla_flops(T, S, H, d_n, d_r, d_v, d_c, absorbed):
+def mla_flops(T, S, H, Dn, Dr, Dv, Dc, absorbed):
     """FLOPs of one layer's latent attention for the last T of S tokens."""
     ### BEGIN SOLUTION
     pairs = T * (S - T) + T * (T + 1) // 2
     if absorbed:
-        return 2 * H * (T * d_c * (d_n + d_v) + pairs * (d_c + d_r + d_c))
-    return 2 * H * (S * d_c * (d_n + d_v) + pairs * (d_n + d_r + d_v))
+        return 2 * H * (T * Dc * (Dn + Dv) + pairs * (Dc + Dr + Dc))
+    return 2 * H * (S * Dc * (Dn + Dv) + pairs * (Dn + Dr + Dv))
     ### END SOLUTION
 
 
@@ -679,13 +750,15 @@ mla_flops = check("04.mla_flops", mla_flops)
 # </details>
 # <details><summary>Hint 2: the steps</summary>
 #
-# Pairs: T rows see the S - T tokens before them, and 1 + 2 + ... + T of their own. Matrices: d_c times (d_n + d_v) per token and
-# head, for S tokens expanded and T absorbed. A pair: d_n + d_r for the score and d_v for the sum. Absorbed, both are longer.
+# Pairs: T rows see the S - T tokens before them, and 1 + 2 + ... + T of their own. Matrices: Dc times (Dn + Dv) per
+# token and head, for S tokens expanded and T absorbed. A pair: Dn + Dr for the score and Dv for the sum. Absorbed, both
+# are longer.
 #
 # </details>
 # <details><summary>Hint 3: "one token, absorbed" fails</summary>
 #
-# After absorption the score's vectors have d_c + d_r numbers. The sum is over latents, so d_c. The rope key is not part of a value.
+# After absorption the score's vectors have Dc + Dr numbers. The sum is over latents, so Dc. The rope key is not part of
+# a value.
 #
 # </details>
 
@@ -700,30 +773,55 @@ for name, T, S in [
     ("a prompt of 4,096", 4096, 4096),
 ]:
     a, b = (mla_flops(T, S, *deepseek, absorbed) for absorbed in (False, True))
-    print(f"{name:<32} {a:16.3e} {b:12.3e}   {'absorbed' if b < a else 'expanded'}, {max(a, b) / min(a, b):.2f} times")
-print(
-    f"long contexts: {512 * (128 + 128)} / {2 * 512 + 64 - (128 + 64 + 128)} = {512 * 256 / 768:.1f} new tokens make both equal"
-)
+    fewer = f"absorbed, {a / b:.2f} times" if b < a else f"expanded, {b / a:.2f} times"
+    print(f"{name:<32} {a:16.3e} {b:12.3e}   {fewer}")
+matrices, more_per_pair = 512 * (128 + 128), 2 * 512 + 64 - (128 + 64 + 128)
+print(f"long contexts: equal at {matrices:,} / {more_per_pair} = {matrices / more_per_pair:.1f} new tokens")
 read, made = 4096 * 576 * 2, 4096 * 128 * (128 + 64 + 128) * 2
-print(
-    f"memory of 4,096 tokens: latents {read:,} B, expanded keys and values {made:,} B, {made / read:.0f} times as much"
-)
+print(f"4,096 tokens, one layer: latents {read:,} B, keys and values {made:,} B, {made / read:.0f} times as much")
 
 new = np.unique(np.concatenate([np.arange(1, 400), np.logspace(0, 4, 100).astype(int)]))
-curves = [
-    np.array([float(mla_flops(int(T), 4096 + int(T), *deepseek, absorbed)) for T in new]) for absorbed in (False, True)
-]
-picture(pictures.expand_or_absorb, tokens=new, expanded=curves[0], absorbed=curves[1], cached=4096)
+flops = np.array([[float(mla_flops(T, 4096 + T, *deepseek, form)) for T in new.tolist()] for form in (False, True)])
+picture(pictures.expand_or_absorb, tokens=new, expanded=flops[0], absorbed=flops[1], cached=4096)
 
 # %% [markdown] lang="en"
-# One new token: absorb, by two orders of magnitude. A whole prompt: expand, three times fewer FLOPs. The border lies near 171 new tokens, for
-# DeepSeek's sizes. Engines therefore use both forms in one model, expanded for prefill and absorbed for decode. They also expand long
-# contexts piece by piece, because all keys and values at once would fill the memory.
+# One new token: absorb, by two orders of magnitude. A whole prompt: expand, three times fewer FLOPs. The border lies
+# near 171 new tokens, for DeepSeek's sizes. Engines therefore use both forms in one model, expanded for prefill and
+# absorbed for decode. They also expand long contexts piece by piece, because all keys and values at once would fill the
+# memory.
+#
+# On your machine, with tiny-mla's weights and sizes, and random latents:
+
+# %% tags=["nbval-ignore-output", "claim-measured-forms"]
+from mini_engine.attention import mla_absorbed  # the engine's: the same as yours, by faster products
+
+_, w_uk, w_uv = handed[0]
+rng = np.random.default_rng(6)
+latents, turned = rng.normal(size=(2000, 64)), rng.normal(size=(2000, 16))
+print("tiny-mla, one layer, 2,000 tokens in all     expanded      absorbed   expanded / absorbed    by FLOPs")
+for T in (1, 16, 64, 512):
+    q_nope, q_rope = rng.normal(size=(T, 8, 32)), rng.normal(size=(T, 8, 16))
+    milliseconds = []
+    for form in (mla_expanded, mla_absorbed):
+        times = []
+        for _ in range(3 if T < 100 else 1):
+            start = time.perf_counter()
+            form(q_nope, q_rope, latents, turned, w_uk, w_uv, 48**-0.5, 2000 - T)
+            times.append(time.perf_counter() - start)
+        milliseconds.append(min(times) * 1e3)
+    counted = mla_flops(T, 2000, 8, 32, 16, 32, 64, False) / mla_flops(T, 2000, 8, 32, 16, 32, 64, True)
+    e, a = milliseconds
+    print(f"the last {T:3} of them {e:29.1f} ms {a:10.1f} ms {e / a:21.2f} {counted:11.2f}")
 
 # %% [markdown] lang="en" tags=["self-check"]
+# The clock follows the count in direction, not in size: Python and the softmax are in both times and in neither count.
+# And a decode step is more than attention. `benchmarks/mla_decode.py` measured whole steps on PyTorch, with one row and
+# one thread. Expanded, a step took 4.4 times as long at 2,000 tokens, and 1.47 times at 128.
+#
 # ## Check yourself
 #
-# A short chunk: 16 new tokens, after 4,080 in the cache. How many times fewer FLOPs does the absorbed form take? Guess, then let `mla_flops` say it.
+# A short chunk: 16 new tokens, after 4,080 in the cache. How many times fewer FLOPs does the absorbed form take? Guess,
+# then let `mla_flops` say it.
 
 # %% tags=["self-check"]
 predict("04.small_chunk", value=None)
@@ -741,12 +839,13 @@ predict("04.small_chunk", value=None)
 # | absorbed | `forward_mqa`, with `W_UK_T` and `W_UV` | `forward_absorb` | - |
 # | no split by heads | data-parallel attention, decode context parallel (by tokens) | `--enable-dp-attention` | - |
 #
-# Where it loses: absorbing a whole prompt takes three times the FLOPs. And a model with few heads gains little work per byte.
+# Where it loses: absorbing a whole prompt takes three times the FLOPs. And a model with few heads gains little work per
+# byte.
 #
 # > **What this does not show**
 # >
 # > - Quality. That MLA is as good as MHA is the DeepSeek-V2 paper's result. tiny-gqa and tiny-mla are too small to judge by.
-# > - Times of a GPU. 241.8 against 295.2 are data-sheet numbers. A GPU that slows down under load has a lower ridge (lesson 11, to come).
+# > - Times of a GPU. 241.8 against 295.2 are data-sheet numbers.
 # > - One text of 176 tokens measured the loss after sharing. Another text, or another model, can order the four rows otherwise.
 # > - YaRN, which long-context DeepSeek models use, changes the scale by one more factor.
 # > - Sparse attention, which later DeepSeek models add, keeps a further key that is not counted here.
@@ -762,19 +861,27 @@ predict("04.small_chunk", value=None)
 # </details>
 # <details><summary>Is MLA just MQA with a wide head?</summary>
 #
-# In decode, yes: one key of 576 numbers, whose first 512 are the value. What differs is W_UK and W_UV. Each head has its own,
-# so heads see different keys made of the same latent.
+# In decode, yes: one key of 576 numbers, whose first 512 are the value. What differs is W_UK and W_UV. Each head has
+# its own, so heads see different keys made of the same latent.
+#
+# </details>
+# <details><summary>So is decode with MLA compute bound or memory bound?</summary>
+#
+# It is near the border, and the answer depends on what you count. FlashMLA's authors take 2 · 128 = 256 FLOPs per byte.
+# They set it against a GPU that throttles to 865 TFLOP/s, which makes 258, and call it compute bound. With 241.8 and
+# the data sheet's 295.2 it is memory bound. Only a measurement on the GPU decides (lesson 11, to come).
 #
 # </details>
 # <details><summary>Why is the rope key shared by all heads?</summary>
 #
-# It costs Dr numbers once instead of H times. With a rope key for each head, DeepSeek-V2 would keep 128 · 64 numbers more.
+# It costs Dr numbers once instead of H times. With a rope key for each head, DeepSeek-V2 would keep 128 · 64 numbers
+# more.
 #
 # </details>
 # <details><summary>Can a program tell the size of MLA's cache from the number of K/V heads?</summary>
 #
-# No. The configuration of an MLA model gives as many K/V heads as query heads, for its expanded form. Calculators that use it report a cache
-# many times too large. Add `kv_lora_rank` and `qk_rope_head_dim` instead.
+# No. The configuration of an MLA model gives as many K/V heads as query heads, for its expanded form. Calculators that
+# use it report a cache many times too large. Add `kv_lora_rank` and `qk_rope_head_dim` instead.
 #
 # </details>
 # <details><summary>Does the paper absorb W_UV into W_O, or not?</summary>
@@ -786,8 +893,10 @@ predict("04.small_chunk", value=None)
 # %% [markdown] lang="en" tags=["zh"]
 # ## In three lines
 #
-# - GQA is multi-head attention whose heads share K and V: fewer bytes, more work per byte, and training has to make up for it.
-# - MLA keeps one latent for all heads. Matrices move to the query and past the sum, so no key is made. Positions get a key of their own.
+# - GQA is multi-head attention whose heads share K and V: fewer bytes, more work per byte, and training has to make up
+#   for it.
+# - MLA keeps one latent for all heads. Matrices move to the query and past the sum, so no key is made. Positions get a
+#   key of their own.
 # - Expand for many new tokens, absorb for few. The latent does not split by heads.
 #
 # | term | Chinese | what people say | what it is |
@@ -798,8 +907,8 @@ predict("04.small_chunk", value=None)
 # | absorption | 矩阵吸收 | "merging the weights" | moving a matrix to the query, at run time |
 # | decoupled RoPE | 解耦的旋转位置编码 | "the rope part" | a small key for the position alone |
 #
-# **Open exercises.** *Easy:* add your favourite model to the table of architectures. *Medium:* pool tiny-gqa's keys only, or its values
-# only. Which hurts more? *Research:* take the K and V of tiny-gqa for many tokens and look at their singular values. How small a latent
-# would hold them?
+# **Open exercises.** *Easy:* add your favourite model to the table of architectures. *Medium:* pool tiny-gqa's keys
+# only, or its values only. Which hurts more? *Research:* take the K and V of tiny-gqa for many tokens and look at their
+# singular values. How small a latent would hold them?
 #
 # **Back:** [01 · A KV cache in NumPy](lessons/01_numpy_kv_cache.ipynb)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import xml.etree.ElementTree as ET
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from mini_engine.course.exercises.e04_mla import inputs_by_name, slow_mla
 from mini_engine.course.exercises.memory04 import expect_frugal, peak_bytes
 from mini_engine.course.panels import p04_gqa_and_mla as pictures
 
+ROOT = Path(__file__).resolve().parents[2]
 EXERCISES = {e.id: e for e in all_of(Exercise, "04")}
 MUTANTS = {f"{e.id}: {m.name}": (e, m) for e in EXERCISES.values() for m in e.mutants}
 
@@ -94,6 +97,13 @@ def test_golden_numbers_of_the_lesson():
     assert Fraction(576, 2 * 128) == Fraction(9, 4)
 
 
+@pytest.mark.parametrize("tokens", [128, 2000])
+def test_the_step_times_that_the_lesson_quotes_are_those_that_are_stored(tokens):
+    facts = json.loads((ROOT / "data/facts.json").read_text(encoding="utf-8"))
+    measured = json.loads((ROOT / "benchmarks/results/mla_decode.json").read_text(encoding="utf-8"))
+    assert facts[f"mla_decode_step_{tokens}"]["value"] == measured["steps"][str(tokens)]["expanded_over_absorbed"]
+
+
 def test_the_meter_sees_what_a_call_allocates():
     given = np.ones(1000)
     frozen = given.nbytes  # what the checker's own copy would take
@@ -146,7 +156,7 @@ def test_the_lines_cross_where_the_picture_says():
     assert "from 100 new tokens on" in text
 
 
-@pytest.mark.parametrize("name", ["tiny-gqa"])
+@pytest.mark.parametrize("name", ["tiny-gqa", "tiny-mla"])
 def test_stored_text_has_no_near_tie(name):
     params = SamplingParams(temperature=0, max_tokens=24, ignore_eos=True, logprobs=2)
     output = LLM(name, backend="numpy").generate(["The young lady"], params, progress=False)[0].outputs[0]

@@ -12,27 +12,27 @@ from mini_engine.roofline import mla_decode_intensity
 
 Flops = Callable[..., Any]
 Sizes = tuple[int, int, int, int, int]
-"""H, d_n, d_r, d_v, d_c"""
+"""H, Dn, Dr, Dv, Dc"""
 
 
-def mla_flops(T: int, S: int, H: int, d_n: int, d_r: int, d_v: int, d_c: int, absorbed: bool) -> int:
+def mla_flops(T: int, S: int, H: int, Dn: int, Dr: int, Dv: int, Dc: int, absorbed: bool) -> int:
     """FLOPs of one layer's latent attention for the last T of S tokens; a multiply and an add are two."""
     pairs = T * (S - T) + T * (T + 1) // 2
-    size, moved = (2 * d_c + d_r, T) if absorbed else (d_n + d_r + d_v, S)
-    return 2 * H * (moved * d_c * (d_n + d_v) + pairs * size)
+    size, moved = (2 * Dc + Dr, T) if absorbed else (Dn + Dr + Dv, S)
+    return 2 * H * (moved * Dc * (Dn + Dv) + pairs * size)
 
 
-def count_by_loops(T: int, S: int, H: int, d_n: int, d_r: int, d_v: int, d_c: int, absorbed: bool) -> int:
+def count_by_loops(T: int, S: int, H: int, Dn: int, Dr: int, Dv: int, Dc: int, absorbed: bool) -> int:
     """The same by walking over every product that is made: the oracle."""
     flops = 0
     for _ in range(H):
         for _ in range(T if absorbed else S):
-            flops += 2 * d_n * d_c  # one token's query, or key, times W_UK
-            flops += 2 * d_v * d_c  # one token's sum of latents, or one latent, times W_UV
+            flops += 2 * Dn * Dc  # one token's query, or key, times W_UK
+            flops += 2 * Dv * Dc  # one token's sum of latents, or one latent, times W_UV
         for t in range(T):
             for _ in range(S - T + t + 1):
-                flops += 2 * (d_c + d_r if absorbed else d_n + d_r)  # the score
-                flops += 2 * (d_c if absorbed else d_v)  # the weighted sum
+                flops += 2 * (Dc + Dr if absorbed else Dn + Dr)  # the score
+                flops += 2 * (Dc if absorbed else Dv)  # the weighted sum
     return flops
 
 
@@ -41,7 +41,7 @@ DEEPSEEK = (128, 128, 64, 128, 512)
 
 
 def _case(candidate: Flops, T: int, S: int, shape: Sizes, absorbed: bool) -> None:
-    names = ("H", "d_n", "d_r", "d_v", "d_c")
+    names = ("H", "Dn", "Dr", "Dv", "Dc")
     words = f"T={T}, S={S}, " + ", ".join(f"{n}={x}" for n, x in zip(names, shape)) + f", absorbed={absorbed}"
     expect_whole(candidate(T, S, *shape, absorbed), count_by_loops(T, S, *shape, absorbed), words)
 
@@ -90,29 +90,29 @@ CHUNK = "the last T of S tokens"
 EXACT = "exact, however large"
 
 
-def _wrong(T: int, S: int, H: int, d_n: int, d_r: int, d_v: int, d_c: int, absorbed: bool, *, slip: str) -> Any:
+def _wrong(T: int, S: int, H: int, Dn: int, Dr: int, Dv: int, Dc: int, absorbed: bool, *, slip: str) -> Any:
     """A wrong answer, by the name of its slip."""
     pairs = T * (S - T) + T * (T + 1) // 2
     if slip == "no causal mask":
         pairs = T * S
     if slip == "a square for every chunk":
         pairs = T * S - T * T // 2
-    key, value = (d_c + d_r, d_c) if absorbed else (d_n + d_r, d_v)
+    key, value = (Dc + Dr, Dc) if absorbed else (Dn + Dr, Dv)
     if slip == "no rope part":
-        key -= d_r
+        key -= Dr
     if slip == "the latent once" and absorbed:
         value = 0
     if slip == "values of the latent with rope" and absorbed:
-        value = d_c + d_r
+        value = Dc + Dr
     moved = T if absorbed else S
     if slip == "expands the new ones only":
         moved = T
     if slip == "absorbs every token":
         moved = S
-    width = d_n if slip == "keys only" else d_n + d_v
+    width = Dn if slip == "keys only" else Dn + Dv
     if slip == "no W_UV" and absorbed:
-        width = d_n
-    total = H * (moved * d_c * width + pairs * (key + value)) * (1 if slip == "one for two" else 2)
+        width = Dn
+    total = H * (moved * Dc * width + pairs * (key + value)) * (1 if slip == "one for two" else 2)
     if slip == "one head":
         return total // H
     return float(total) / 1.0 if slip == "float" else total
@@ -134,13 +134,13 @@ def _in_64_bits(*sizes: Any) -> int:
     return (mla_flops(*sizes) + 2**63) % 2**64 - 2**63
 
 
-def _in_steps(T, S, H, d_n, d_r, d_v, d_c, absorbed):
+def _in_steps(T, S, H, Dn, Dr, Dv, Dc, absorbed):
     pairs = sum(range(S - T + 1, S + 1)) if T < 10**5 else T * (2 * S - T + 1) // 2
     if absorbed:
-        query, output = 2 * T * H * d_n * d_c, 2 * T * H * d_v * d_c
-        return query + output + 2 * H * pairs * (d_c + d_r) + 2 * H * pairs * d_c
-    keys, values = 2 * S * H * d_n * d_c, 2 * S * H * d_v * d_c
-    return keys + values + 2 * H * pairs * (d_n + d_r) + 2 * H * pairs * d_v
+        query, output = 2 * T * H * Dn * Dc, 2 * T * H * Dv * Dc
+        return query + output + 2 * H * pairs * (Dc + Dr) + 2 * H * pairs * Dc
+    keys, values = 2 * S * H * Dn * Dc, 2 * S * H * Dv * Dc
+    return keys + values + 2 * H * pairs * (Dn + Dr) + 2 * H * pairs * Dv
 
 
 MLA_FLOPS = Exercise(
@@ -159,7 +159,7 @@ MLA_FLOPS = Exercise(
     mutants=[
         _mutant("one for two", EXPANDED_ONE, "A multiply and an add are two FLOPs."),
         _mutant("one head", EXPANDED_ONE, "Every head makes its own keys and scores."),
-        _mutant("no rope part", EXPANDED_ONE, "The score's sum goes over d_r numbers too."),
+        _mutant("no rope part", EXPANDED_ONE, "The score's sum goes over Dr numbers too."),
         _mutant("keys only", EXPANDED_ONE, "Values are made from the latent as well."),
         _mutant("the latent once", ABSORBED_ONE, "The latent is used twice: for the score, and in the weighted sum."),
         _mutant("values of the latent with rope", ABSORBED_ONE, "The rope key says where a token stands. It is no part of its value."),

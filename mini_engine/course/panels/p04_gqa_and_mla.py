@@ -36,26 +36,26 @@ def four_caches() -> tuple[str, str]:
         shapes.append(label(left, top + 14, name, bold=True, anchor="start"))
         shapes.append(label(left + 44, top + 14, what, anchor="start", size=12))
         for h in range(8):
-            shapes.append(_block(left + 29 * h, top + 26, 25, 22, DEEP))
+            shapes.append(_block(left + 29 * h, top + 26, 26, 22, DEEP))
         if groups:
-            width = 232 // groups
+            span = 232 // groups
             for g in range(groups):
-                x = left + width * g
-                shapes.append(_fan(x, width - 4, top + 50, top + 72))
+                x, middle = left + span * g, left + span * g + (span - 3) // 2
+                shapes.append(_fan(x, span - 3, middle - 13, 26, top + 50))
                 for part, text in enumerate(("K", "V")):
-                    half = (width - 4) // 2
-                    shapes.append(_block(x + half * part, top + 74, half - 1, 24, WARM))
-                    shapes.append(label(x + half * part + half // 2, top + 91, text, size=11))
+                    shapes.append(_block(middle - 13 + 13 * part, top + 76, 12, 24, WARM))
+                    shapes.append(label(middle - 7 + 13 * part, top + 92, text, size=10))
         else:
-            shapes.append(_fan(left, 228, top + 50, top + 72))
-            shapes.append(_block(left, top + 74, 176, 24, WARM))
-            shapes.append(_block(left + 180, top + 74, 48, 24, WARM))
-            shapes.append(label(left + 88, top + 91, "latent c", size=11))
-            shapes.append(label(left + 204, top + 91, "k rope", size=11))
+            middle = left + 114
+            shapes.append(_fan(left, 229, middle - 17, 33, top + 50))
+            shapes.append(_block(middle - 17, top + 76, 25, 24, WARM))
+            shapes.append(_block(middle + 9, top + 76, 7, 24, WARM))
+            shapes.append(label(middle - 22, top + 92, "latent", anchor="end", size=11))
+            shapes.append(label(middle + 21, top + 92, "rope key", anchor="start", size=11))
     shapes.append(_block(20, 290, 14, 14, DEEP))
     shapes.append(label(40, 302, "a query head", anchor="start", size=12))
     shapes.append(_block(150, 290, 14, 14, WARM))
-    shapes.append(label(170, 302, "in the cache (numbers per token and layer)", anchor="start", size=12))
+    shapes.append(label(170, 302, "numbers in the cache, per token and layer, to scale", anchor="start", size=12))
     words = (
         "Diagram: eight query heads of size 32 in four architectures, and what one token leaves in the cache of a layer. MHA: "
         "each head has its own K and V, 512 numbers. GQA: four heads share a K and a V, 128 numbers. MQA: all eight share one "
@@ -68,9 +68,10 @@ def _block(x: int, y: int, width: int, height: int, fill: str) -> str:
     return f'<rect x="{x}" y="{y}" width="{width}" height="{height}" rx="3" fill="{fill}"/>'
 
 
-def _fan(x: int, width: int, top: int, bottom: int) -> str:
+def _fan(x: int, width: int, low_x: int, low_width: int, top: int) -> str:
     """The light shape that joins query heads with what they read."""
-    return f'<path d="M{x} {top}h{width}v{bottom - top}h{-width}z" fill="{PALE}"/>'
+    points = f"{x},{top} {x + width},{top} {low_x + low_width},{top + 24} {low_x},{top + 24}"
+    return f'<polygon points="{points}" fill="{PALE}"/>'
 
 
 def kept_and_intensity(query_heads: int, kv_heads: int, latent: int, context: int) -> dict[str, tuple[int, Fraction]]:
@@ -90,7 +91,7 @@ def compare(figure: Figure, query_heads: int, kv_heads: int, latent: int, contex
     rows = range(len(found) - 1, -1, -1)  # MHA on top
     for axes, part, title, ends, form in (
         (left, 0, "numbers per token and layer", (40, 10**6), "{:,}"),
-        (right, 1, "FLOPs per byte in decode", (0.3, 10**5), "{:.3g}"),
+        (right, 1, "FLOPs per byte in decode", (0.3, 30_000), "{:.3g}"),
     ):
         for row, colour, pair in zip(rows, (GREY, BLUE, SKY, GREEN), found.values()):
             value = float(pair[part])
@@ -101,6 +102,8 @@ def compare(figure: Figure, query_heads: int, kv_heads: int, latent: int, contex
                           xytext=(-9 if before else 9, 7 if before else 0), va="center", ha="right" if before else "left")  # fmt: skip
         axes.set(xscale="log", xlim=ends, ylim=(-0.6, 3.6), title=title, xlabel="log scale")
         axes.set_yticks(rows, found)
+        ticks = [10**n for n in range(7) if ends[0] < 10**n < ends[1] / 10]
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])  # plain text: quicker to draw than 10 with an exponent
         axes.grid(visible=False, axis="y")
         axes.minorticks_off()
     right.axvline(float(RIDGE), color=ORANGE, linestyle="--")
@@ -125,6 +128,9 @@ def expand_or_absorb(
     axes.set(xscale="log", yscale="log", xlabel=f"new tokens in the pass, after {cached:,} in the cache (log scale)")
     axes.set_title("FLOPs of one layer's attention (log scale)")
     axes.set_ylim(absorbed[0] / 2, 8 * absorbed[-1])
+    ticks = [10**n for n in range(6) if tokens[0] <= 10**n <= tokens[-1]]
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.tick_params(which="minor", length=0)
     axes.legend(loc="upper left")
     cross = int(tokens[np.argmax(absorbed > expanded)])
     axes.plot([cross, cross], [absorbed[0] / 2, expanded[tokens == cross][0]], color=GREY, linestyle=":")
