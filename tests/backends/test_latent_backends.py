@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mini_engine import LLM
 from mini_engine.attention import mla_absorbed, mla_expanded
-from mini_engine.backends import NumpyBackend, TorchBackend
+from mini_engine.backends import NumpyBackend, TorchBackend, numpy_latent
 from mini_engine.backends.contiguous import ContiguousKVCache, make_attend
 from mini_engine.backends.torch_attention import AttentionPlan
 from mini_engine.backends.torch_latent import latent_attention, paged_latent_attention
@@ -104,6 +104,17 @@ def test_decode_rows_are_absorbed_and_chunks_expanded(models, monkeypatch):
         absorbed.clear()
         backend.execute(batch)
         assert (expanded, absorbed) == tuple(2 * calls for calls in expected)  # two layers; 16: two rows of two blocks
+
+
+def test_numpy_chooses_the_form_by_the_number_of_queries(models, monkeypatch):
+    used = []
+    for form in (mla_absorbed, mla_expanded):
+        watched = lambda *args, form=form: used.append((form.__name__, len(args[0]))) or form(*args)  # noqa: E731
+        monkeypatch.setattr(numpy_latent, form.__name__, watched)
+    backend = NumpyBackend(models["numpy"])
+    backend.init_kv(8, 4)
+    backend.execute(make_batch([([1, 2, 3], 0, [1]), ([5], 0, [5])], 4))
+    assert used == 2 * [("mla_expanded", 3), ("mla_absorbed", 1)]  # two layers
 
 
 @pytest.mark.parametrize("backend", BACKENDS.values())
