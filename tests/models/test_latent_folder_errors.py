@@ -212,3 +212,5 @@ def test_random_models_are_checked_alike(sound):
     ):
         with pytest.raises(CorruptModelError, match=message):
             random_model(dataclasses.replace(spec, **changes))
+    with pytest.raises(UnsupportedModelError, match="index_head_dim=64"):
+        random_model(dataclasses.replace(spec, index_head_dim=64))
