@@ -52,7 +52,10 @@ class Fp8Format(AutoFormat):
 
 
 class Int8Format(AutoFormat):
-    """int8 with one float32 scale for each token and head (a latent is one head). NaN and infinity come back as NaN."""
+    """int8 with one float32 scale for each token and head. NaN and infinity come back as NaN.
+
+    A latent is one head: its rotary key, where it is the larger part, sets the scale of both.
+    """
 
     def parts(self, heads: int, size: int) -> dict[str, tuple[tuple[int, int], torch.dtype]]:
         return {"": ((heads, size), torch.int8), "_scale": ((heads, 1), torch.float32)}
