@@ -6,9 +6,10 @@ import random
 
 import pytest
 
-from mini_engine.backends import TorchBackend
+from mini_engine.backends import NumpyBackend, TorchBackend
 from mini_engine.config import EngineConfig
 from mini_engine.engine import LLMEngine
+from mini_engine.models import NumpyDecoder
 from mini_engine.sampling import SamplingParams
 from tests.oracle import assert_same_greedy, export_hf, transformers_logits
 
@@ -40,7 +41,8 @@ def run_under_pressure(
 ) -> list[list[int]]:
     """Greedy tokens of all prompts, which arrive at random steps; nothing is left behind in the pool."""
     rng = random.Random(seed)
-    engine = LLMEngine(EngineConfig(block_size=4, **options), TorchBackend(model, **backend_options))
+    backend = NumpyBackend if isinstance(model, NumpyDecoder) else TorchBackend
+    engine = LLMEngine(EngineConfig(block_size=4, **options), backend(model, **backend_options))
     waiting, answers = list(enumerate(prompts)), {}
     params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True)
     while waiting or engine.has_unfinished_requests():

@@ -28,10 +28,12 @@ def folder(request, tmp_path_factory):
     return save_random_model(tmp_path_factory.mktemp("served"), request.param, initializer_range=0.3)
 
 
-def check(folder: Path, prompts: list[list[int]], options: dict) -> list[list[int]]:
+def check(
+    folder: Path, prompts: list[list[int]], options: dict, num_tokens: int = NUM_TOKENS, backend: str = "torch"
+) -> list[list[int]]:
     """The answers to all prompts, when they are those of transformers."""
-    model, oracle = load_weights(folder), transformers_logits(folder)
-    answers = run_under_pressure(model, prompts, NUM_TOKENS, 3, options)
+    model, oracle = load_weights(folder, backend=backend), transformers_logits(folder)
+    answers = run_under_pressure(model, prompts, num_tokens, 3, options)
     for prompt, answer in zip(prompts, answers):
 
         def generate(ids: list[int], n: int, prompt=prompt, answer=answer) -> list[int]:
@@ -39,7 +41,7 @@ def check(folder: Path, prompts: list[list[int]], options: dict) -> list[list[in
                 return answer
             return run_under_pressure(model, [ids, *prompts[:6]], n, 3, options)[0]  # after a near-tie
 
-        assert_same_greedy(generate, oracle, prompt, NUM_TOKENS)
+        assert_same_greedy(generate, oracle, prompt, num_tokens)
     return answers
 
 
@@ -47,6 +49,10 @@ def check(folder: Path, prompts: list[list[int]], options: dict) -> list[list[in
 def test_ten_prompts_continue_as_in_transformers(folder, pressure):
     answers = check(folder, PROMPTS, PRESSURE[pressure])
     assert all(len(set(answer)) > 15 for answer in answers), "a text that repeats one token proves little"
+
+
+def test_ten_prompts_continue_so_in_numpy_too(folder):
+    check(folder, PROMPTS, PRESSURE["recompute"] | {"num_blocks": 20}, 16, "numpy")
 
 
 @pytest.mark.parametrize("pressure", PRESSURE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -87,3 +88,23 @@ def test_a_window_as_wide_as_the_context_changes_nothing(family, tmp_path):
 def test_a_window_that_is_switched_off_changes_nothing(tmp_path):
     spec = load_weights(save_random_model(tmp_path, "qwen2", sliding_window=WINDOW, use_sliding_window=False)).spec
     assert spec.max_model_len == 256
+
+
+@pytest.mark.parametrize(
+    ("family", "written", "left_out"),
+    [
+        ("mistral", {"max_position_embeddings": 8192}, "sliding_window"),
+        ("qwen2", {"sliding_window": WINDOW}, "use_sliding_window"),
+        ("qwen3", {"sliding_window": WINDOW}, "use_sliding_window"),
+    ],
+)
+def test_a_window_that_is_not_spelt_out_is_that_of_the_class(family, written, left_out, tmp_path):
+    from transformers import AutoConfig
+
+    path = save_random_model(tmp_path, family) / "config.json"
+    config = json.loads(path.read_text()) | written
+    del config[left_out]
+    config.pop("layer_types", None)
+    path.write_text(json.dumps(config))
+    theirs = AutoConfig.from_pretrained(tmp_path)
+    assert load_weights(tmp_path).spec.max_model_len == (theirs.sliding_window or theirs.max_position_embeddings)
