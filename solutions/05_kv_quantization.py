@@ -57,7 +57,8 @@ question, greedily = "Emma was", SamplingParams(temperature=0, max_tokens=24, ig
 for bits in (16, 8, 4, 2):
     rounded = partial(crudely, bits=bits)
     llm = LLM(tiny, attention=attention_through(rounded, rounded))
-    print(f"{bits:2} bits: {question}{llm.generate([question], greedily, progress=False)[0].outputs[0].text!r}")
+    output = llm.generate([question], greedily, progress=False)[0].outputs[0]
+    print(f"{bits:2} bits: {' '.join((question + output.text).split())}")
 
 # %% [markdown] lang="en"
 # Eight bits: the same words. Four: other words. Two: a broken record. So is half the size the end of it? No. Before this
@@ -160,7 +161,7 @@ for name, layout in layouts.items():
 #
 # Write `quantize(x, axis, bits=8)`. Return `(codes, scale)`.
 #
-# - Codes are `int8`, in the shape of x. They run from -largest to largest, with largest = 2 ** (bits - 1) - 1.
+# - Codes are `int8`, in the shape of x. They run from -largest to largest, with `largest = 2 ** (bits - 1) - 1`.
 # - The scale is `float16`, in the shape of x with 1 in the place of `axis`. It is stored, so it is rounded too.
 # - A number comes back within half a scale: the scale that is stored, not the one before rounding.
 # - A group of zeros comes back as zeros, not as NaN.
@@ -292,7 +293,7 @@ def loud_channels(x, factor=2.4):
 
 model.forward(text, range(len(text)), keep_all, [0])
 for layer, (_, keys, values) in kept.items():
-    print(f"layer {layer}: (head, channel) of loud keys {loud_channels(keys)}, of loud values {loud_channels(values)}")
+    print(f"layer {layer}, loud (head, channel): keys {loud_channels(keys)}, values {loud_channels(values)}")
 q, k, v = kept[1]
 picture(pictures.loudness, keys=k, values=v)
 
@@ -467,7 +468,8 @@ caches = {
 outputs = [LLM(tiny, cache=c).generate([question], longer, progress=False)[0].outputs[0] for c in caches.values()]
 for name, output in zip(caches, outputs):
     same = next((i for i, (a, b) in enumerate(zip(output.token_ids, outputs[0].token_ids)) if a != b), 40)
-    print(f"{name}: the first {same} of 40 tokens are the exact ones\n    {question}{output.text!r}")
+    print(f"{name}: the first {same} of 40 tokens are the exact ones")
+    print(f"    {' '.join((question + output.text).split()):.105}")
 
 shape = (spec.num_hidden_layers, 992, spec.num_key_value_heads, spec.head_dim)
 reserved, engines = Int8KVCache(*shape), kivi_cache(bits=2, group=32)(*shape)
@@ -481,6 +483,7 @@ print(f"{'bf16':<20} {'':>22} {992 * kv_bytes_per_token(spec, 'bf16'):15,} B")
 # %% [markdown] lang="en"
 # Your int8 cache writes the exact words. The other two change the text, at some token where two words were close. Is changed
 # text worse text? One sample cannot say. And note what came true: two bits, good English.
+# (The newest keys, 15 at most, were still waiting in full.)
 #
 # The bytes agree with the formula. Why 992 tokens? That is 31 full groups of 32. What is left over waits in float32 until its
 # group is full. KIVI keeps up to 128 newest tokens that way, so a short context saves little.
@@ -497,19 +500,15 @@ print("x:        ", *(f"{x:8g}" for x in (0.75, 0.78, 17, 75, 1000)))
 print("becomes:  ", *(f"{float(fp8_e4m3(x)):8g}" for x in (0.75, 0.78, 17, 75, 1000)))
 x = np.linspace(1, 448, 100_000)
 print(f"largest error over size, from 1 to 448: {np.max(np.abs(fp8_e4m3(x) - x) / x):.4f}; 1/17 is {1 / 17:.4f}")
-for name, f in {"fp8 e4m3": fp8_e4m3, "int8 per token, yours": there_and_back}.items():
-    error = [f"{np.linalg.norm(f(x) - x) / np.linalg.norm(x):.4f}" for x in (k, v)]
-    print(f"error over size, {name}: keys {error[0]}, values {error[1]}")
-    report(name, attention_through(f, f))
+print("error over size        keys   values   worse by")
+for name, f in {"fp8 e4m3": fp8_e4m3, "int8 per token": there_and_back}.items():
+    off = [np.linalg.norm(f(x) - x) / np.linalg.norm(x) for x in (k, v)]
+    report(f"{name:<18}{off[0]:9.4f}{off[1]:9.4f}", attention_through(f, f))
 for kind in ("auto", "fp8", "int8"):
     llm = LLM("tiny-gqa", backend="torch", kv_cache_dtype=kind, kv_cache_bytes=2**20)
-    words, room = (
-        llm.generate([question], greedily, progress=False)[0].outputs[0].text,
-        llm.engine.stats().num_free_blocks * 16,
-    )
-    print(
-        f"paged engine, {kind!r}: {room:,} tokens in 1 MiB; the exact words: {words == outputs[0].text[: len(words)]}"
-    )
+    output = llm.generate([question], greedily, progress=False)[0].outputs[0]
+    room, same = llm.engine.stats().num_free_blocks * 16, output.token_ids == outputs[0].token_ids[:24]
+    print(f"paged engine, {kind!r}: room for {room:,} tokens in 1 MiB, the exact words: {same}")
 picture(pictures.number_lines, height=2.4)
 
 # %% [markdown] lang="en"
@@ -682,7 +681,8 @@ cache = WindowedKVCache(spec.num_hidden_layers, 0, spec.num_key_value_heads, spe
 for token in range(256):
     for layer in kept:
         cache.append(layer, *(x[token : token + 1] for x in kept[layer][1:]))
-print(f"a cache of 28 newest and 4 first tokens holds {cache.nbytes:,} B after {cache.num_tokens} tokens")
+full = sum(x.nbytes for layer in kept.values() for x in layer[1:])
+print(f"after {cache.num_tokens} tokens, 28 newest and 4 first ones take {cache.nbytes:,} B, all of them {full:,} B")
 
 # %% [markdown] lang="en" tags=["claim-manage-s"]
 # On tiny-gqa, a window of 32 costs almost nothing, and sinks do not matter. Are windows harmless? SmolLM2 says no. Without sinks

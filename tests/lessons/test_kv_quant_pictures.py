@@ -78,6 +78,7 @@ def test_trade_off_counts_bits_and_measures_attention(trade_off, bits, group):
     for layout in panels.LAYOUTS:
         shown, figure = keep(trade_off.draw, bits=bits, group=group, layout=layout)
         assert f": {bits + 32 / group:g} bits a number" in shown.text
+        assert f", {2 * 2 * 32 * (bits + 32 / group) / 8:g} B a token" in shown.text
         assert sum(patch.get_height() for patch in figure.axes[0].patches) == pytest.approx(bits + 32 / group)
         texts[layout] = float(re.search(r"off by (\d\.\d+)", shown.text)[1])
     if bits >= 4:

@@ -95,8 +95,10 @@ class TradeOff:
         )
         plain_ticks(axes, [0.003, 0.01, 0.03, 0.1, 0.3, 1])
         axes.legend(loc="upper right", fontsize=9)
+        numbers = 2 * self.k[0].size
         return (
-            f"{bits} bits, groups of {group}, {layout}: {size:g} bits a number with scales and zeros, {size / 16:.4f} of bf16; "
+            f"{bits} bits, groups of {group}, {layout}: {size:g} bits a number with scales and zeros, "
+            f"{size / 16:.4f} of bf16, {numbers * size / 8:g} B a token in this layer; "
             f"attention is off by {error:.4f} of its size"
         )
 
