@@ -42,8 +42,9 @@ model, tokenizer, spec = tiny.model, tiny.tokenizer, tiny.spec
 # That adds up. Take 80 layers with 64 heads of 128. One chat of 8,192 tokens then keeps 20 GiB, and each new token
 # reads all of it.
 #
-# Which of these factors can you lower? Fewer layers or smaller heads make another, weaker model. Fewer bits are lesson
-# 05. One factor looks innocent: K. Query heads have to differ, but do they each need K and V of their own?
+# Which of these factors can you lower? Fewer layers or smaller heads make another, weaker model. Fewer bits are [lesson
+# 05](lessons/05_kv_quantization.ipynb). One factor looks innocent: K. Query heads have to differ, but do they each need
+# K and V of their own?
 #
 # Take the extreme. All query heads share one. Guess first, then look at three models that differ in K only.
 
@@ -798,25 +799,30 @@ from mini_engine.attention import mla_absorbed  # the engine's: the same as your
 _, w_uk, w_uv = handed[0]
 rng = np.random.default_rng(6)
 latents, turned = rng.normal(size=(2000, 64)), rng.normal(size=(2000, 16))
-print("tiny-mla, one layer, 2,000 tokens in all     expanded      absorbed   expanded / absorbed    by FLOPs")
+print("tiny-mla, one layer, 2,000 tokens in all; expanded over absorbed:")
+print("new tokens    expanded     absorbed   by clock   by FLOPs")
 for T in (1, 16, 64, 512):
     q_nope, q_rope = rng.normal(size=(T, 8, 32)), rng.normal(size=(T, 8, 16))
     milliseconds = []
     for form in (mla_expanded, mla_absorbed):
         times = []
-        for _ in range(3 if T < 100 else 1):
+        for _ in range(4):
             start = time.perf_counter()
             form(q_nope, q_rope, latents, turned, w_uk, w_uv, 48**-0.5, 2000 - T)
             times.append(time.perf_counter() - start)
         milliseconds.append(min(times) * 1e3)
-    counted = mla_flops(T, 2000, 8, 32, 16, 32, 64, False) / mla_flops(T, 2000, 8, 32, 16, 32, 64, True)
-    e, a = milliseconds
-    print(f"the last {T:3} of them {e:29.1f} ms {a:10.1f} ms {e / a:21.2f} {counted:11.2f}")
+    by_clock = milliseconds[0] / milliseconds[1]
+    counted = [mla_flops(T, 2000, 8, 32, 16, 32, 64, absorbed) for absorbed in (False, True)]
+    print(f"{T:10} {milliseconds[0]:8.1f} ms {milliseconds[1]:9.1f} ms {by_clock:10.2f}", end="")
+    print(f" {counted[0] / counted[1]:10.2f}")
 
 # %% [markdown] lang="en" tags=["self-check"]
-# The clock follows the count in direction, not in size: Python and the softmax are in both times and in neither count.
-# And a decode step is more than attention. `benchmarks/mla_decode.py` measured whole steps on PyTorch, with one row and
-# one thread. Expanded, a step took 4.4 times as long at 2,000 tokens, and 1.47 times at 128.
+# The absorbed form's lead melts as counted. At 512 new tokens the count is for expanding, and the clock may still be
+# against it. Mask and softmax are in both times and in neither count. With heads as small as tiny-mla's they outweigh
+# the products.
+#
+# A decode step is more than attention, too. `benchmarks/mla_decode.py` measured whole steps on PyTorch, with one row
+# and one thread. Expanded, a step took 4.4 times as long at 2,000 tokens, and 1.47 times at 128.
 #
 # ## Check yourself
 #
@@ -911,4 +917,5 @@ predict("04.small_chunk", value=None)
 # only, or its values only. Which hurts more? *Research:* take the K and V of tiny-gqa for many tokens and look at their
 # singular values. How small a latent would hold them?
 #
-# **Back:** [01 · A KV cache in NumPy](lessons/01_numpy_kv_cache.ipynb)
+# **Back:** [03 · Roofline](lessons/03_roofline.ipynb) · **Next:** [05 · KV
+# quantization](lessons/05_kv_quantization.ipynb)
