@@ -94,8 +94,8 @@ def test_a_window_that_is_switched_off_changes_nothing(tmp_path):
     ("family", "written", "left_out"),
     [
         ("mistral", {"max_position_embeddings": 8192}, "sliding_window"),
-        ("qwen2", {"sliding_window": WINDOW}, "use_sliding_window"),
-        ("qwen3", {"sliding_window": WINDOW}, "use_sliding_window"),
+        ("qwen2", {"sliding_window": WINDOW, "max_window_layers": 0}, "use_sliding_window"),
+        ("qwen3", {"sliding_window": WINDOW, "max_window_layers": 0}, "use_sliding_window"),
     ],
 )
 def test_a_window_that_is_not_spelt_out_is_that_of_the_class(family, written, left_out, tmp_path):
@@ -107,4 +107,7 @@ def test_a_window_that_is_not_spelt_out_is_that_of_the_class(family, written, le
     config.pop("layer_types", None)
     path.write_text(json.dumps(config))
     theirs = AutoConfig.from_pretrained(tmp_path)
+    assert load_weights(tmp_path).spec.max_model_len == (theirs.sliding_window or theirs.max_position_embeddings)
+    del config["model_type"]  # the architecture says as much
+    path.write_text(json.dumps(config))
     assert load_weights(tmp_path).spec.max_model_len == (theirs.sliding_window or theirs.max_position_embeddings)
