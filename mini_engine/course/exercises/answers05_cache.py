@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import numpy as np
 
 from mini_engine.course.exercises.answers05_quantize import Array, dequantize, quantize
@@ -144,6 +146,15 @@ class OneLayer(Int8KVCache):
         for codes, scales in zip(self.codes, self.scales):
             codes[:], scales[:] = codes[layer].copy(), scales[layer].copy()
         return k_all, v_all
+
+
+class OneForAll(Int8KVCache):
+    shared: ClassVar[dict[tuple[int, ...], Any]] = {}
+
+    def __init__(self, num_layers: int, capacity: int, num_kv_heads: int, head_dim: int) -> None:
+        super().__init__(num_layers, capacity, num_kv_heads, head_dim)
+        shape = (num_layers, capacity, num_kv_heads, head_dim)
+        self.codes, self.scales = self.shared.setdefault(shape, (self.codes, self.scales))
 
 
 class QuantizesAgain(Int8KVCache):

@@ -70,6 +70,18 @@ def _layers_apart(candidate: type) -> None:
             case = f"3 layers; tokens {part.start} to {part.stop - 1} appended to layer {layer}"
             for name, got, whole in zip(("k_all", "v_all"), append(cache, layer, (k[part], v[part]), case), (k, v)):
                 _close(got, whole[: part.stop], f"{case}: {name}")
+    ours, theirs = candidate(1, 4, 1, 4), candidate(1, 4, 1, 4)
+    append(ours, 0, (given[0][0][:1], given[0][1][:1]), "two caches, 1 token in the first")
+    case = "two caches, 1 token in the first, then 2 others in the second"
+    for name, got, whole in zip(
+        ("k_all", "v_all"), append(theirs, 0, (given[1][0][:2], given[1][1][:2]), case), given[1]
+    ):
+        _close(got, whole[:2], f"{case}: {name}")
+    case = "two caches, 1 and 2 tokens, then a second one in the first"
+    for name, got, whole in zip(
+        ("k_all", "v_all"), append(ours, 0, (given[0][0][1:2], given[0][1][1:2]), case), given[0]
+    ):
+        _close(got, whole[:2], f"{case}: {name}")
 
 
 def _once(candidate: type) -> None:
@@ -154,7 +166,7 @@ def _full(candidate: type) -> None:
 
 
 ALL = "append returns every token, within half a scale"
-LAYERS = "layers are kept apart"
+LAYERS = "layers, and caches, are kept apart"
 ONCE = "a token is quantized once, and never again"
 BYTES = "it holds 1 byte a number and 2 a scale, as nbytes says"
 COUNTS = "num_tokens counts what every layer holds"
@@ -180,6 +192,7 @@ INT8_CACHE = Exercise(
         Mutant("one scale a layer", answers.OneScaleALayer, ALL, "The newest token's scale is not that of the others."),
         Mutant("new tokens only", answers.NewOnly, ALL, "Attention then sees one token."),
         Mutant("one layer for all", answers.OneLayer, LAYERS, "Every layer has its own K and V."),
+        Mutant("one cache for all", answers.OneForAll, LAYERS, "A list or an array in the class body belongs to every instance."),
         Mutant("quantizes again", answers.QuantizesAgain, ALL, "Each append rounds what was rounded before, and after 1,000 tokens the first is noise."),
         Mutant("rescales with the loudest", answers.Rescales, ALL, "A later loud token spoils all earlier ones."),
         Mutant("the newest unrounded", answers.NewestExact, ONCE, "Today's query reads a better key than tomorrow's. KIVI does so on purpose, and counts its bytes."),
