@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from common.agreement import compare
-from common.limit import Rates, least_seconds, measure_rates
+from common.limit import least_seconds
 from common.report import RESULTS, store, version
 from common.weights import write_f16_gguf
 
 from mini_engine.models import load_model
 from mini_engine.models.loading import open_checkpoint
+from mini_engine.roofline.measure import MachineRates, measure_rates
 from tests.oracle import export_hf
 
 HERE = Path(__file__).resolve().parent
@@ -101,7 +102,7 @@ def memory(run: dict[str, Any]) -> dict[str, Any]:
 
 
 def summarise(
-    workload: str, requests: list[dict], runs: dict[str, list[dict[str, Any]]], model: Any, rates: Rates
+    workload: str, requests: list[dict], runs: dict[str, list[dict[str, Any]]], model: Any, rates: MachineRates
 ) -> dict[str, Any]:
     """The rows of one workload, each beside ours, and what the machine would allow."""
     rows = {name: median_run(each) for name, each in runs.items()}
@@ -160,9 +161,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS / "engine_cpu.json")
     args = parser.parse_args()
 
-    rates = measure_rates()
+    rates = measure_rates(size=1536, repeats=12)
     print(
-        f"one thread: {rates.flops / 1e9:.0f} GFLOP/s in fp32 products, {rates.bytes / 1e9:.1f} GB/s read from memory"
+        f"one thread: {rates.flops / 1e9:.0f} GFLOP/s in fp32 products, {rates.bandwidth / 1e9:.1f} GB/s read from memory"
     )
     loaded = load_model(MODEL)
     peers = [name for name in PEERS if name in args.peers]
@@ -171,7 +172,7 @@ def main() -> None:
         "model": MODEL,
         "threads": 1,
         "flops_per_second": round(rates.flops),
-        "bytes_per_second": round(rates.bytes),
+        "bytes_per_second": round(rates.bandwidth),
     }
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:

@@ -2,57 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from mini_engine.catalog import ModelSpec
 from mini_engine.geometry import kv_bytes_per_token, param_breakdown
 from mini_engine.roofline import prefill_flops
+from mini_engine.roofline.measure import MachineRates
 
 
-@dataclass(frozen=True)
-class Rates:
-    """What one thread reaches: FLOP/s of a large product computed in fp32, bytes/s read from memory."""
-
-    flops: float
-    bytes: float
-
-
-def measure_rates(repeats: int = 12) -> Rates:
-    """The best of several tries each, per second of CPU time, so that other work on the machine counts less.
-
-    PyTorch carries several libraries with an fp32 product, and which is fastest depends on the processor: all are tried.
-    """
-    import torch
-
-    torch.set_num_threads(1)
-    size = 1536
-    a, b = torch.randn(size, size), torch.randn(size, size).half().float()
-    products = [lambda: torch.mm(a, b)]
-    if "fbgemm" in torch.backends.quantized.supported_engines:
-        half = torch.ops.quantized.linear_prepack_fp16(b, None)
-        products.append(lambda: torch.ops.quantized.linear_dynamic_fp16(a, half))
-    if torch.backends.mkldnn.is_available():
-        packed = torch.ops.mkldnn._reorder_linear_weight(b, size)
-        products.append(lambda: torch.ops.mkldnn._linear_pointwise(a, packed, None, "none", [], ""))
-    long = torch.ones(1 << 26)
-    return Rates(
-        flops=2 * size**3 / min(_best(product, repeats) for product in products),
-        bytes=long.nbytes / _best(long.sum, repeats),
-    )
-
-
-def _best(run: Callable[[], object], repeats: int) -> float:
-    seconds = []
-    for _ in range(repeats):
-        start = time.thread_time()
-        run()
-        seconds.append(time.thread_time() - start)
-    return min(seconds)
-
-
-def least_seconds(spec: ModelSpec, requests: Sequence[dict], rates: Rates, bytes_per_weight: int) -> float:
+def least_seconds(spec: ModelSpec, requests: Sequence[dict], rates: MachineRates, bytes_per_weight: int) -> float:
     """Seconds of an engine that computes no token twice, runs everything at once and does nothing but products and reads.
 
     One step computes all prompts, a prefix that an earlier request has only once; each later step decodes one token of
@@ -71,12 +29,12 @@ def least_seconds(spec: ModelSpec, requests: Sequence[dict], rates: Rates, bytes
         shared = max((_common(prompt, earlier) for earlier in prompts[:number]), default=0)
         shared = min(shared, len(prompt) - 1)  # the last token is always computed: its logits are needed
         flops += prefill_flops(in_layers, len(prompt) - shared, *shape, done=shared)
-    seconds = max(flops / rates.flops, weight_bytes / rates.bytes)
+    seconds = max(flops / rates.flops, weight_bytes / rates.bandwidth)
     for step in range(1, max(request["out"] for request in requests)):
         contexts = [len(request["prompt"]) + step for request in requests if request["out"] > step]
         flops = sum(prefill_flops(in_layers + head, 1, *shape, done=context - 1) for context in contexts)
         read = weight_bytes + per_token * sum(contexts)
-        seconds += max(flops / rates.flops, read / rates.bytes)
+        seconds += max(flops / rates.flops, read / rates.bandwidth)
     return seconds
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -19,6 +20,10 @@ BYTE_UNITS = {
 TWINS = {"kB": "KiB", "MB": "MiB", "GB": "GiB", "TB": "TiB"}  # confused with one another
 TWINS |= {binary: decimal for decimal, binary in TWINS.items()}
 SPELLINGS = {"KB": "kB", "byte": "B", "bytes": "B"}
+DECIMAL_COMMA = re.compile(
+    r"[+-]?(?:\d+,\d{1,2}|\d+,\d{4,}|0,\d+)(?:[eE][+-]?\d+)?"
+)  # 20,9 or 0,066; 2,952 is in thousands
+THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?!\d|,)")
 NUMBER_AND_UNIT = re.compile(r"([+-]?[\d,_.]+(?:[eE][+-]?\d+)?(?:/\d+)?)\s*(.*)")
 ROUNDING = Fraction(1, 10**12)  # of a float that was computed, such as 22.5 * 1.024
 
@@ -51,10 +56,13 @@ def _answer(question: Prediction, value: Any, unit: str) -> list[str]:
         any_bytes = f"a unit of bytes: {', '.join(BYTE_UNITS)}"
         wanted = any_bytes if question.unit in BYTE_UNITS else question.unit or "no unit"
         return [f"{question.id}: {unit!r} does not fit; the question asks for {wanted}"]
-    given = f"{_show(number)} {_counted(number, unit)}".rstrip()
     guess, right = number * factor, Fraction(question.answer)
     rounding = ROUNDING if isinstance(value, float) else 0
-    if _close(guess, right, max(Fraction(question.rtol), rounding)):
+    rtol = max(Fraction(question.rtol), rounding)
+    is_right = _close(guess, right, rtol)
+    digits = 6 if is_right else _telling_digits(number, lambda shown: not _close(shown * factor, right, rtol))
+    given = f"{_show(number, digits)} {_counted(number, unit)}".rstrip()
+    if is_right:
         return [f"{question.id}: {given} is right.", *filter(None, [question.because])]
     return [f"{question.id}: {given} is not it.", _why(question, number, unit, guess, right)]
 
@@ -67,9 +75,12 @@ def _how_to_answer(question: Prediction) -> str:
 
 
 def _why(question: Prediction, number: Fraction, unit: str, guess: Fraction, right: Fraction) -> str:
-    for wrong, why in question.mistakes:
-        if _close(guess, Fraction(wrong), max(Fraction(question.rtol), ROUNDING)):
-            return why
+    near = Fraction(1, 50) if question.rtol else ROUNDING  # 0.07 for 0.0708 is the same slip
+    wrong, why = min(question.mistakes, key=lambda mistake: abs(guess - Fraction(mistake[0])), default=(right, ""))
+    if _close(guess, Fraction(wrong), max(Fraction(question.rtol), near)) and abs(guess - Fraction(wrong)) < abs(
+        guess - right
+    ):
+        return why
     other = TWINS.get(unit)
     if other and _close(number * (_factor(other, question.unit) or 0), right, question.rtol):
         sizes = " and ".join(f"1 {u} is {BYTE_UNITS[u]:,} bytes" for u in (unit, other))
@@ -83,7 +94,11 @@ def _how_far(guess: Fraction, right: Fraction, *, counted: bool) -> str:
     """Words for a number that no known mistake explains: a count is off by a sum, a size by a factor."""
     small = guess < right
     if counted and guess.denominator == 1 and abs(guess - right) == 1:
-        return f"It is one too {'few' if small else 'many'}. Look at the first step and at the last."
+        return (
+            f"It is one too {'few' if small else 'many'}. Look at where you start, where you stop, and how you round."
+        )
+    if counted and guess.denominator != 1 and right in (math.floor(guess), math.ceil(guess)):
+        return "The answer is a whole number. Does this one round down or up?"
     if guess <= 0 or right <= 0:
         return f"It is too {'small' if small else 'large'}."
     ratio = max(guess, right) / min(guess, right)
@@ -103,7 +118,7 @@ def _read(value: Any) -> tuple[str, Fraction | None]:
         match = NUMBER_AND_UNIT.fullmatch(value.strip())
         if not match:
             raise ValueError
-        return match[2], Fraction(match[1].replace(",", "").replace("_", ""))
+        return match[2], Fraction(_without_commas(match[1]).replace("_", ""))
     if isinstance(value, (bool, complex)):
         return "", None
     if not isinstance(value, (int, float, Fraction, np.floating)) and hasattr(value, "item"):
@@ -112,6 +127,15 @@ def _read(value: Any) -> tuple[str, Fraction | None]:
         # The digits as typed: 23.04 is not the binary fraction next to it.
         return "", Fraction(str(value)) if math.isfinite(value) else None
     return "", Fraction(value)
+
+
+def _without_commas(digits: str) -> str:
+    """Digits in Python's spelling. ValueError for a comma that neither parts thousands nor stands before decimals."""
+    if DECIMAL_COMMA.fullmatch(digits):
+        return digits.replace(",", ".")
+    if "," in digits and not THOUSANDS.match(digits):
+        raise ValueError
+    return digits.replace(",", "")
 
 
 def _factor(unit: str, wanted: str) -> Fraction | None:
@@ -137,7 +161,15 @@ def _close(a: Fraction, b: Fraction, rtol: float | Fraction) -> bool:
     return abs(a - b) <= abs(b) * Fraction(rtol)
 
 
-def _show(number: Fraction) -> str:
+def _show(number: Fraction, digits: int = 4) -> str:
     if number.denominator == 1:
         return f"{number.numerator:,}" if abs(number) < 10**21 else "that very large number"
-    return f"{float(number):,.4g}" if abs(number) < 10**300 else "that very large number"
+    return f"{float(number):,.{digits}g}" if abs(number) < 10**300 else "that very large number"
+
+
+def _telling_digits(number: Fraction, tells: Callable[[Fraction], bool]) -> int:
+    """How many digits to show of a wrong number, so that what is shown is wrong as well: 2,157.35, not 2,157."""
+    if abs(number) >= 10**15:
+        return 17
+    fewest = max(6, len(str(int(abs(number)))) + 2)
+    return next((n for n in range(fewest, 17) if tells(Fraction(f"{float(number):.{n}g}"))), 17)

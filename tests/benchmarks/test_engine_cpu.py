@@ -7,9 +7,10 @@ import dataclasses
 import numpy as np
 import pytest
 from common.agreement import compare
-from common.limit import Rates, least_seconds
+from common.limit import least_seconds
 
 from mini_engine.models import load_model
+from mini_engine.roofline.measure import MachineRates
 
 FAST, SLOW = 1e30, 1.0
 
@@ -35,15 +36,17 @@ def test_limit_of_one_request_is_its_products_or_its_reads(model):
     scores = 4 * spec.num_hidden_layers * spec.num_attention_heads * spec.head_dim
     prefill = 2 * (3 * in_layers + head) + scores * (1 + 2 + 3)
     decodes = 2 * 2 * (in_layers + head) + scores * (4 + 5)
-    assert least_seconds(spec, [request], Rates(flops=SLOW, bytes=FAST), 2) == pytest.approx(prefill + decodes)
+    assert least_seconds(spec, [request], MachineRates(flops=SLOW, bandwidth=FAST), 2) == pytest.approx(
+        prefill + decodes
+    )
 
     kv = 2 * 4 * spec.num_hidden_layers * spec.num_key_value_heads * spec.head_dim
     reads = 3 * 2 * (in_layers + head) + kv * (4 + 5)
-    assert least_seconds(spec, [request], Rates(flops=FAST, bytes=SLOW), 2) == pytest.approx(reads)
+    assert least_seconds(spec, [request], MachineRates(flops=FAST, bandwidth=SLOW), 2) == pytest.approx(reads)
 
 
 def test_limit_counts_a_shared_prefix_once(model):
-    rates = Rates(flops=SLOW, bytes=FAST)
+    rates = MachineRates(flops=SLOW, bandwidth=FAST)
     in_layers, head = linear_weights(model.spec)
     scores = 4 * model.spec.num_hidden_layers * model.spec.num_attention_heads * model.spec.head_dim
     first = {"prompt": [1, 2, 3, 4, 5], "out": 1}

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from mini_engine.course import check as check_function
-from mini_engine.course.check import CheckFailed, check
+from mini_engine.course.check import CheckFailed, _not_right, check
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.expect import expect_close, expect_equal, expect_raises
 
@@ -88,6 +88,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExc
 @pytest.fixture(autouse=True)
 def exercises_of_this_file(defined: Callable[..., None]) -> None:
     defined(DOUBLE, HASTY, STACK)
+    _not_right.clear()
 
 
 def verdict(candidate: Any, capsys: pytest.CaptureFixture[str], exercise: Exercise = DOUBLE) -> str:
@@ -578,6 +579,50 @@ def test_strict_raises_unless_all_is_ok(name: str, value: str, cell: Cell, monke
     monkeypatch.setenv("COURSE_STRICT", "0")
     monkeypatch.delenv("NBGRADER_EXECUTION", raising=False)
     assert check("99.double", None) is doubled
+
+
+WRONG = {
+    "stub": ("99.double", "def f(x, times=1): raise NotImplementedError"),
+    "wrong": ("99.double", "def f(x, times=1): return x"),
+    "not a function": ("99.double", "f = None"),
+    "a class": ("99.stack", "class f:\n    def __init__(self, capacity): raise NotImplementedError\n    push = top = __init__"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("id", "source"), WRONG.values(), ids=WRONG)
+def test_a_check_cell_that_is_run_again_says_the_same(
+    id: str, source: str, cell: Cell, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """f = check(id, f): the second time, f is the reference."""
+    f = check(id, cell(source)["f"])
+    first = capsys.readouterr().out
+    assert first.startswith(("[no]", "[todo]"))
+    for _ in range(2):
+        assert check(id, f) is f
+        assert capsys.readouterr().out == first
+    monkeypatch.setenv("COURSE_STRICT", "1")
+    for _ in range(2):
+        with pytest.raises(CheckFailed, match=id):
+            check(id, f)
+        assert capsys.readouterr().out == first
+
+
+def test_a_right_answer_after_a_wrong_one_is_ok(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
+    check("99.double", None)
+    right = cell("def f(x, times=1): return x * 2.0**times")["f"]
+    for _ in range(2):
+        capsys.readouterr()
+        assert check("99.double", right) is right
+        assert capsys.readouterr().out.startswith("[ok]")
+    assert check("99.double", doubled) is doubled, "what was wrong before is forgotten"
+    assert capsys.readouterr().out.startswith("[ok]")
+
+
+def test_what_one_exercise_said_is_not_said_of_another(capsys: pytest.CaptureFixture[str]) -> None:
+    check("99.double", None)
+    capsys.readouterr()
+    assert check("99.hasty", doubled) is doubled
+    assert capsys.readouterr().out.startswith("[ok] 99.hasty")
 
 
 def test_unknown_id_names_the_near_ones() -> None:

@@ -169,10 +169,12 @@ PASSES = Prediction(
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (19, "one too few. Look at the first step and at the last."),
-        (21, "one too many. Look at the first step and at the last."),
+        (19, "one too few. Look at where you start, where you stop, and how you round."),
+        (21, "one too many. Look at where you start, where you stop, and how you round."),
         (18, "It is too small. Write down a small case step by step."),
-        (20.5, "It is a little too large. Write down"),
+        (20.5, "20.5 passes is not it. The answer is a whole number. Does this one round down or up?"),
+        (20.0000001, "20.0000001 passes is not it."),
+        (22.5, "It is too large. Write down"),
         (101, "It is too large. Write down"),
         (60, "It is 3 times too large. Which factor is that?"),
         (5, "It is 4 times too small. Which factor is that?"),
@@ -183,7 +185,7 @@ def test_counts_are_off_by_a_sum_unless_the_factor_is_whole(
     value: Any, words: str, said: Callable[..., str], defined: Callable[..., None]
 ) -> None:
     defined(PASSES)
-    assert words in said("99.passes", value)
+    assert words in " ".join(said("99.passes", value).split())
 
 
 def test_a_size_close_by_is_not_off_by_a_factor(said: Callable[..., str]) -> None:
@@ -214,3 +216,38 @@ def test_unknown_id(said: Callable[..., str]) -> None:
     assert "99.kv" in said("99.vk")
     assert said(None)
     assert said(Hostile())
+
+
+RIDGE = Prediction("99.ridge", "Ridge?", 295.22, "FLOP/B", [(0.0708, "That is computing."), (590, "Sparse.")])
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("295,2", "295.2 FLOP/B is right"),
+        ("295,22 FLOP/B", "is right"),
+        ("29,52e1", "is right"),
+        ("2,952", "2,952 FLOP/B is not it"),
+        ("0,066", "0.066 FLOP/B is not it"),
+        ("1.234,5", "cannot be read as a number"),
+        ("1,23,456", "cannot be read as a number"),
+        ("12,345.5", "12,345.5 FLOP/B is not it"),
+        ("0.07", "That is computing."),
+        ("0,07", "That is computing."),
+        (600, "Sparse."),
+        (610, "too large"),
+    ],
+)
+def test_commas_and_rounded_mistakes(
+    value: Any, words: str, said: Callable[..., str], defined: Callable[..., None]
+) -> None:
+    defined(RIDGE)
+    assert words in said("99.ridge", value)
+
+
+@pytest.mark.parametrize("near", [1_499_500.4, 1_499_500.0001, Fraction(4_498_501, 3)])
+def test_a_wrong_number_is_never_shown_as_the_right_one(near: Any, said: Callable[..., str]) -> None:
+    text = said("99.count", near)
+    assert "is not it" in text
+    assert "1,499,500 is" not in text
+    assert "e+" not in text
