@@ -17,9 +17,11 @@ from mini_engine.course.check import run
 from mini_engine.course.exercise import Exercise, Prediction
 from mini_engine.course.exercises import all_of
 from mini_engine.course.exercises.e03_attention_cost import attention_cost, count_by_loops
-from mini_engine.course.exercises.e03_largest_batch import LARGEST_BATCH, by_trying, largest_batch, toy
+from mini_engine.course.exercises.answers03_largest_batch import by_trying, largest_batch
+from mini_engine.course.exercises.answers03_min_tokens import intensity
+from mini_engine.course.exercises.e03_largest_batch import LARGEST_BATCH, toy
 from mini_engine.course.exercises.e03_least_time import LEAST_TIME
-from mini_engine.course.exercises.e03_min_tokens import MIN_TOKENS, intensity
+from mini_engine.course.exercises.e03_min_tokens import MIN_TOKENS
 from mini_engine.course.gpu_share import gpu_share, half_70b
 from mini_engine.course.measured_steps import measure_products, measure_steps, step_bytes, step_work
 from mini_engine.course.panels import p03_decode, p03_intensity, p03_two_clocks
@@ -83,9 +85,11 @@ def _by_floats(K, N, ridge):
 
 NATURAL = [
     (LEAST_TIME, lambda f, b, p, w: np.array([max(f / p, b / w), f / p / max(f / p, b / w)]).tolist()),
+    (LEAST_TIME, lambda f, b, p, w: np.array([max(f / p, b / w), f / p / max(f / p, b / w)])),
     (LEAST_TIME, lambda f, b, p, w: (np.maximum(f / p, b / w), min(1, (f / p) / (b / w)) if b else 1)),
     (MIN_TOKENS, _by_floats),
     (MIN_TOKENS, lambda K, N, r: next((M for M in range(1, 20_000) if intensity(M, K, N) >= r), None)),
+    (MIN_TOKENS, lambda K, N, r: None if K * N <= r * (K + N) else np.int64(-(-r * K * N // (K * N - r * (K + N))))),
     (LARGEST_BATCH, lambda g, S, t: np.int64(largest_batch(g, S, t))),
 ]
 

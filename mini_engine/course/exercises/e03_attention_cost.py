@@ -14,35 +14,35 @@ from mini_engine.roofline import attn_decode_intensity
 Cost = Callable[..., tuple[int, int]]
 
 
-def attention_cost(n_q: int, n_kv: int, d: int, S: int, B: int = 1, shared: bool = False) -> tuple[int, int]:
+def attention_cost(H: int, K: int, D: int, S: int, B: int = 1, shared: bool = False) -> tuple[int, int]:
     """FLOPs and bytes of one layer's attention in a decode step of B sequences of S tokens, at 2 bytes a number."""
-    flops = 4 * n_q * d * S * B
-    cache = 2 * 2 * n_kv * d * S * (1 if shared else B)
-    query_and_output = 2 * 2 * n_q * d * B
+    flops = 4 * H * D * S * B
+    cache = 2 * 2 * K * D * S * (1 if shared else B)
+    query_and_output = 2 * 2 * H * D * B
     return flops, cache + query_and_output
 
 
-def count_by_loops(n_q: int, n_kv: int, d: int, S: int, B: int = 1, shared: bool = False) -> tuple[int, int]:
+def count_by_loops(H: int, K: int, D: int, S: int, B: int = 1, shared: bool = False) -> tuple[int, int]:
     """The same, by walking over heads and tokens and noting every number that is touched: the oracle."""
     flops = 0
     touched: set[tuple[Any, ...]] = set()
     for b in range(B):
-        for h in range(n_q):
+        for h in range(H):
             touched |= {("q", b, h), ("o", b, h)}
             for s in range(S):
                 owner = "all" if shared else b
-                touched |= {(what, owner, h // (n_q // n_kv), s) for what in "kv"}
-                flops += 2 * d  # q times k
-                flops += 2 * d  # weight times v
-    return flops, 2 * d * len(touched)
+                touched |= {(what, owner, h // (H // K), s) for what in "kv"}
+                flops += 2 * D  # q times k
+                flops += 2 * D  # weight times v
+    return flops, 2 * D * len(touched)
 
 
 SMALL = [(1, 1, 2, 1), (4, 4, 2, 3), (4, 2, 8, 5), (6, 1, 4, 2)]
 
 
 def _got(candidate: Cost, *args: Any) -> tuple[Any, Any, str]:
-    n_q, n_kv, d, S, *rest = args
-    words = f"n_q={n_q}, n_kv={n_kv}, d={d}, S={S}" + "".join(f", {k}={v}" for k, v in zip(("B", "shared"), rest))
+    H, K, D, S, *rest = args
+    words = f"H={H}, K={K}, D={D}, S={S}" + "".join(f", {k}={v}" for k, v in zip(("B", "shared"), rest))
     got = candidate(*args)
     pair = isinstance(got, (tuple, list, np.ndarray)) and len(got) == 2
     expect(pair, words, expected="two ints: FLOPs, bytes", got=show(got))
@@ -56,9 +56,9 @@ def _flops(candidate: Cost) -> None:
 
 
 def _per_token(candidate: Cost) -> None:
-    for n_q, n_kv, d, S in SMALL:
-        (_, one, words), (_, more, _) = _got(candidate, n_q, n_kv, d, S), _got(candidate, n_q, n_kv, d, S + 1)
-        want = count_by_loops(n_q, n_kv, d, S + 1)[1] - count_by_loops(n_q, n_kv, d, S)[1]
+    for H, K, D, S in SMALL:
+        (_, one, words), (_, more, _) = _got(candidate, H, K, D, S), _got(candidate, H, K, D, S + 1)
+        want = count_by_loops(H, K, D, S + 1)[1] - count_by_loops(H, K, D, S)[1]
         expect_equal(more - one, want, f"{words}: bytes that one more cached token adds")
 
 
@@ -69,31 +69,31 @@ def _all_bytes(candidate: Cost) -> None:
 
 
 def _batch(candidate: Cost) -> None:
-    for n_q, n_kv, d, S in SMALL:
-        flops, moved, words = _got(candidate, n_q, n_kv, d, S, 3, False)
-        expect_equal((flops, moved), count_by_loops(n_q, n_kv, d, S, 3), f"{words}: FLOPs and bytes")
+    for H, K, D, S in SMALL:
+        flops, moved, words = _got(candidate, H, K, D, S, 3, False)
+        expect_equal((flops, moved), count_by_loops(H, K, D, S, 3), f"{words}: FLOPs and bytes")
 
 
 def _shared(candidate: Cost) -> None:
-    for n_q, n_kv, d, S in SMALL:
-        flops, moved, words = _got(candidate, n_q, n_kv, d, S, 3, True)
-        expect_equal((flops, moved), count_by_loops(n_q, n_kv, d, S, 3, True), f"{words}: FLOPs and bytes")
+    for H, K, D, S in SMALL:
+        flops, moved, words = _got(candidate, H, K, D, S, 3, True)
+        expect_equal((flops, moved), count_by_loops(H, K, D, S, 3, True), f"{words}: FLOPs and bytes")
 
 
-def _by_parts(n_q: int, n_kv: int, d: int, S: int, B: int = 1, shared: bool = False) -> list[int]:
-    scores = 2 * d * n_q * S * B
+def _by_parts(H: int, K: int, D: int, S: int, B: int = 1, shared: bool = False) -> list[int]:
+    scores = 2 * D * H * S * B
     contexts = 1 if shared else B
-    k = v = 2 * d * n_kv * S * contexts
-    q = o = 2 * d * n_q * B
+    k = v = 2 * D * K * S * contexts
+    q = o = 2 * D * H * B
     return [2 * scores, k + v + q + o]
 
 
 def _changed(*, flops: Any = None, moved: Any = None) -> Cost:
     """The right answer with one of its two numbers worked out another way."""
 
-    def cost(n_q: int, n_kv: int, d: int, S: int, B: int = 1, shared: bool = False) -> tuple[int, int]:
-        right = attention_cost(n_q, n_kv, d, S, B, shared)
-        args = (n_q, n_kv, d, S, B, shared)
+    def cost(H: int, K: int, D: int, S: int, B: int = 1, shared: bool = False) -> tuple[int, int]:
+        right = attention_cost(H, K, D, S, B, shared)
+        args = (H, K, D, S, B, shared)
         return flops(*args) if flops else right[0], moved(*args) if moved else right[1]
 
     return cost
@@ -125,17 +125,17 @@ ATTENTION_COST = Exercise(
         Property(SHARED, _shared),
     ],
     mutants=[
-        Mutant("scores only", _changed(flops=lambda n_q, n_kv, d, S, B, x: 2 * n_q * d * S * B), FLOPS, "The weighted sum of the values costs as much again, and a multiply-add is two FLOPs."),
-        Mutant("KV heads compute", _changed(flops=lambda n_q, n_kv, d, S, B, x: 4 * n_kv * d * S * B), FLOPS, "Each query head has scores of its own."),
-        Mutant("query heads read", _changed(moved=lambda n_q, n_kv, d, S, B, x: 4 * n_q * d * (S * _contexts(B, x) + B)), PER_TOKEN, "A group of query heads shares one K and one V."),
-        Mutant("keys only", _changed(moved=lambda n_q, n_kv, d, S, B, x: 2 * n_kv * d * S * _contexts(B, x) + 4 * n_q * d * B), PER_TOKEN, "Values are read too."),
-        Mutant("numbers, not bytes", _changed(moved=lambda n_q, n_kv, d, S, B, x: 2 * n_kv * d * S * _contexts(B, x) + 2 * n_q * d * B), PER_TOKEN, "A number takes 2 bytes."),
-        Mutant("the cache only", _changed(moved=lambda n_q, n_kv, d, S, B, x: 4 * n_kv * d * S * _contexts(B, x)), BYTES, "The often quoted 4 S d bytes. With few tokens q and the output matter."),
-        Mutant("q but no output", _changed(moved=lambda n_q, n_kv, d, S, B, x: 4 * n_kv * d * S * _contexts(B, x) + 2 * n_q * d * B), BYTES, "The output is written: as many bytes as q."),
-        Mutant("always shared", _changed(moved=lambda n_q, n_kv, d, S, B, x: 4 * n_kv * d * S + 4 * n_q * d * B), BATCH, "Every sequence has a cache of its own."),
-        Mutant("one q for all", _changed(moved=lambda n_q, n_kv, d, S, B, x: 4 * n_kv * d * S * _contexts(B, x) + 4 * n_q * d), BATCH, "Each sequence brings its own query."),
-        Mutant("never shared", lambda n_q, n_kv, d, S, B=1, shared=False: attention_cost(n_q, n_kv, d, S, B), SHARED, "One reading serves all sequences of a shared context."),
-        Mutant("shared work too", _changed(flops=lambda n_q, n_kv, d, S, B, x: 4 * n_q * d * S * _contexts(B, x)), SHARED, "Each sequence computes its own scores: only the reading is shared."),
+        Mutant("scores only", _changed(flops=lambda H, K, D, S, B, x: 2 * H * D * S * B), FLOPS, "The weighted sum of the values costs as much again, and a multiply-add is two FLOPs."),
+        Mutant("KV heads compute", _changed(flops=lambda H, K, D, S, B, x: 4 * K * D * S * B), FLOPS, "Each query head has scores of its own."),
+        Mutant("query heads read", _changed(moved=lambda H, K, D, S, B, x: 4 * H * D * (S * _contexts(B, x) + B)), PER_TOKEN, "A group of query heads shares one K and one V."),
+        Mutant("keys only", _changed(moved=lambda H, K, D, S, B, x: 2 * K * D * S * _contexts(B, x) + 4 * H * D * B), PER_TOKEN, "Values are read too."),
+        Mutant("numbers, not bytes", _changed(moved=lambda H, K, D, S, B, x: 2 * K * D * S * _contexts(B, x) + 2 * H * D * B), PER_TOKEN, "A number takes 2 bytes."),
+        Mutant("the cache only", _changed(moved=lambda H, K, D, S, B, x: 4 * K * D * S * _contexts(B, x)), BYTES, "The often quoted 4 S D bytes. With few tokens q and the output matter."),
+        Mutant("q but no output", _changed(moved=lambda H, K, D, S, B, x: 4 * K * D * S * _contexts(B, x) + 2 * H * D * B), BYTES, "The output is written: as many bytes as q."),
+        Mutant("always shared", _changed(moved=lambda H, K, D, S, B, x: 4 * K * D * S + 4 * H * D * B), BATCH, "Every sequence has a cache of its own."),
+        Mutant("one q for all", _changed(moved=lambda H, K, D, S, B, x: 4 * K * D * S * _contexts(B, x) + 4 * H * D), BATCH, "Each sequence brings its own query."),
+        Mutant("never shared", lambda H, K, D, S, B=1, shared=False: attention_cost(H, K, D, S, B), SHARED, "One reading serves all sequences of a shared context."),
+        Mutant("shared work too", _changed(flops=lambda H, K, D, S, B, x: 4 * H * D * S * _contexts(B, x)), SHARED, "Each sequence computes its own scores: only the reading is shared."),
     ],
     alternatives=[_by_parts, count_by_loops],
 )  # fmt: skip

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
 from mini_engine.course.exercise import Exercise, Mutant, Prediction, Property
 from mini_engine.course.expect import expect, expect_close, show
 from mini_engine.roofline import ridge_point
@@ -26,17 +28,25 @@ def _answer(candidate: LeastTime, case: tuple[int, int, int, int]) -> tuple[Any,
     words = f"{flops} FLOPs, {bytes_moved} bytes, peak {peak} FLOP/s, bandwidth {bandwidth} bytes/s"
     got = candidate(flops, bytes_moved, peak, bandwidth)
     expect(
-        isinstance(got, (tuple, list)) and len(got) == 2, words, expected="two numbers: seconds, busy", got=show(got)
+        isinstance(got, (tuple, list, np.ndarray)) and len(got) == 2,
+        words,
+        expected="two numbers: seconds, busy",
+        got=show(got),
     )
     seconds, busy = (float(x) if isinstance(x, Fraction) else x for x in got)
     return seconds, busy, words
 
 
-# (flops, bytes, peak, bandwidth) -> seconds, busy. Both clocks of each are whole numbers.
+# (flops, bytes, peak, bandwidth) -> seconds, busy. Whole seconds first, then parts of a second: real steps take milliseconds.
 Cases = dict[tuple[int, int, int, int], tuple[float, float]]
 MEMORY: Cases = {(4, 8, 4, 1): (8, 1 / 8), (6, 40, 2, 4): (10, 3 / 10), (0, 12, 5, 3): (4, 0)}
 COMPUTE: Cases = {(32, 2, 4, 1): (8, 1), (90, 8, 3, 2): (30, 1), (7, 0, 1, 5): (7, 1)}
 TIE: Cases = {(12, 12, 4, 4): (3, 1)}
+PARTS: Cases = {
+    (3, 9, 8, 4): (9 / 4, 1 / 6),
+    (9, 3, 4, 8): (9 / 4, 1),
+    (7 * 10**10, 7 * 10**10, 989 * 10**12, 335 * 10**10): (7 / 335, 335 / 98900),
+}
 
 
 def _seconds(cases: Cases) -> Callable[[LeastTime], None]:
@@ -105,7 +115,25 @@ def _percent(flops: float, bytes_moved: float, peak: float, bandwidth: float) ->
     return seconds, 100 * busy
 
 
+def _whole_seconds(flops: float, bytes_moved: float, peak: float, bandwidth: float) -> tuple[float, float]:
+    return max(flops // peak, bytes_moved // bandwidth), least_time(flops, bytes_moved, peak, bandwidth)[1]
+
+
+def _rounded(digits: int) -> LeastTime:
+    def rounded(flops: float, bytes_moved: float, peak: float, bandwidth: float) -> tuple[float, float]:
+        seconds, busy = least_time(flops, bytes_moved, peak, bandwidth)
+        return round(seconds, digits), busy
+
+    return rounded
+
+
+def _busy_rounded(flops: float, bytes_moved: float, peak: float, bandwidth: float) -> tuple[float, float]:
+    seconds, busy = least_time(flops, bytes_moved, peak, bandwidth)
+    return seconds, round(busy, 3)
+
+
 READ, COMPUTED, BOTH = "long reads set the time", "long computing sets the time", "equal clocks run side by side"
+PART = "parts of a second are kept"
 SHARE, FULL = "busy is the share of the time that computing takes", "busy is 1 when computing takes longest"
 
 LEAST_TIME = Exercise(
@@ -116,7 +144,8 @@ LEAST_TIME = Exercise(
         Property(BOTH, _seconds(TIE)),
         Property(READ, _seconds(MEMORY)),
         Property(COMPUTED, _seconds(COMPUTE)),
-        Property(SHARE, _busy(MEMORY)),
+        Property(PART, _seconds(PARTS)),
+        Property(SHARE, _busy(MEMORY | {k: v for k, v in PARTS.items() if v[1] < 1})),
         Property(FULL, _busy(COMPUTE | TIE)),
     ],
     mutants=[
@@ -127,6 +156,12 @@ LEAST_TIME = Exercise(
         Mutant("rates swapped", _swaps_rates, READ, "FLOPs over the peak, bytes over the bandwidth."),
         Mutant("busy above 1", _above_one, FULL, "Nothing is busy for longer than the time itself."),
         Mutant("idle for busy", _idle, SHARE, "That is the other share: the time it waits."),
+        Mutant(
+            "whole seconds", _whole_seconds, PART, "`//` drops the part of a second, and a step takes milliseconds."
+        ),
+        Mutant("rounded seconds", _rounded(0), PART, "A step takes milliseconds."),
+        Mutant("milliseconds at the least", _rounded(3), PART, "Leave rounding to what prints."),
+        Mutant("busy to three decimals", _busy_rounded, SHARE, "A share of 0.34% is not 0.3%."),
         Mutant("percent for a share", _percent, SHARE, "A share lies between 0 and 1."),
     ],
     alternatives=[_by_intensity, _in_fractions],
