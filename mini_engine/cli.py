@@ -16,7 +16,8 @@ from mini_engine import __version__
 from mini_engine.sizing import command as size_command
 
 DEFAULT_MODEL = "smollm2-135m"
-FALLBACK_MODEL = "tiny-gqa"
+SMALL_MODELS = FALLBACK_MODEL, _ = "tiny-gqa", "tiny-mla"
+KV_CACHE_DTYPES = ("auto", "fp8", "int8")
 
 
 class UsageError(Exception):
@@ -101,9 +102,16 @@ def _parser() -> argparse.ArgumentParser:
     generate.set_defaults(run=run_generate)
     add = generate.add_argument
     add("prompt", nargs="?", help="the text to continue; standard input when it is - or missing")
-    add("--model", metavar="NAME", help=f"{DEFAULT_MODEL} (default), {FALLBACK_MODEL}, a folder or a .gguf file")
+    add(
+        "--model",
+        metavar="NAME",
+        help=f"{DEFAULT_MODEL} (default), {', '.join(SMALL_MODELS)}, a folder or a .gguf file",
+    )
     add("--backend", choices=("torch", "numpy"), default="torch", help="what computes (default: torch)")
     add("--cache", choices=("paged", "contiguous", "none"), default="paged", help="the KV cache (default: paged)")
+    add(
+        "--kv-cache-dtype", choices=KV_CACHE_DTYPES, help="what the paged cache keeps (default: auto, the model's type)"
+    )
     add("--max-tokens", type=int, default=64, metavar="N", help="stop after N tokens (default: 64)")
     add("--temperature", type=float, default=0.0, metavar="T", help="0 takes the most likely token (default)")
     add("--top-k", type=int, default=0, metavar="K", help="draw among the K most likely tokens; 0 means all (default)")
@@ -121,7 +129,8 @@ def _parser() -> argparse.ArgumentParser:
 
     download = commands.add_parser("download", help="fetch a model", description="Fetch a model.")
     download.set_defaults(run=run_download)
-    download.add_argument("model", choices=(DEFAULT_MODEL,), help="SmolLM2-135M-Instruct, 93 MB, Apache-2.0")
+    names = (DEFAULT_MODEL, *SMALL_MODELS)  # the small ones are there already, and who asks is told so
+    download.add_argument("model", choices=names, help=f"{DEFAULT_MODEL} is SmolLM2-135M-Instruct, 93 MB, Apache-2.0")
 
     doctor = commands.add_parser(
         "doctor", help="check the environment", description="Check the environment and say what to do about each fault."
@@ -153,8 +162,11 @@ def run_generate(args: argparse.Namespace) -> int:
 
     from mini_engine.llm import LLM
 
+    dtype = None if args.kv_cache_dtype == "auto" else args.kv_cache_dtype
+    if dtype and (args.backend, args.cache) != ("torch", "paged"):
+        raise UsageError(f"--kv-cache-dtype {dtype} is for --backend torch with --cache paged")
     name = _default_model() if args.model is None else args.model
-    llm = LLM(name, args.backend, cache=args.cache)
+    llm = LLM(name, args.backend, cache=args.cache, kv_cache_dtype=dtype)
     try:
         given: Any = llm.chat_token_ids([{"role": "user", "content": prompt}]) if args.chat else prompt
         stream = llm.stream(given, params)

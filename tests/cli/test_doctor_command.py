@@ -235,7 +235,7 @@ def test_the_mode_of_triton(versions, monkeypatch):
 def test_models_missing_and_damaged(monkeypatch):
     from mini_engine.models import CorruptModelError, ModelNotFoundError
 
-    state: dict[str, Exception | None] = {"tiny-gqa": None, "smollm2-135m": None}
+    state: dict[str, Exception | None] = {"tiny-gqa": None, "tiny-mla": None, "smollm2-135m": None}
 
     def open_checkpoint(name):
         if state[name] is not None:
@@ -243,7 +243,7 @@ def test_models_missing_and_damaged(monkeypatch):
         return SimpleNamespace(path=f"/models/{name}")
 
     monkeypatch.setattr("mini_engine.models.open_checkpoint", open_checkpoint)
-    assert [check.found for check in doctor.check_models()] == ["/models/tiny-gqa", "/models/smollm2-135m"]
+    assert [check.found for check in doctor.check_models()] == [f"/models/{name}" for name in state]
 
     state["smollm2-135m"] = ModelNotFoundError("gone")
     check = only(doctor.check_models())
@@ -254,5 +254,9 @@ def test_models_missing_and_damaged(monkeypatch):
     check = only(doctor.check_models())
     assert (check.status, check.found) == ("fault", "cut after 5 bytes")
 
-    state |= {"smollm2-135m": None, "tiny-gqa": ModelNotFoundError("gone")}
-    assert only(doctor.check_models()).status == "fault"
+    state["smollm2-135m"] = None
+    for name in ("tiny-gqa", "tiny-mla"):
+        state[name] = ModelNotFoundError("gone")
+        check = only(doctor.check_models())
+        assert (check.name, check.status) == (f"model {name}", "fault")
+        state[name] = None

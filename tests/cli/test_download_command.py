@@ -77,6 +77,18 @@ def test_a_damaged_file_counts_as_not_there(monkeypatch):
     assert not module._is_sound("smollm2-135m")
 
 
+@pytest.mark.parametrize("name", ["tiny-gqa", "tiny-mla"])
+def test_a_small_model_is_there_already(run, name, monkeypatch):
+    result = run("download", name)
+    assert (result.status, result.err) == (0, "")
+    assert f"{name} is already there: " in result.out
+    monkeypatch.setattr(module, "_is_sound", lambda name: False)
+    result = run("download", name)
+    assert (result.status, result.out) == (1, "")
+    assert "only smollm2-135m can be downloaded; install mini-engine again" in result.err
+    assert f"git checkout -- data/models/{name}" in result.err
+
+
 def test_only_known_models_can_be_downloaded():
-    with pytest.raises(ValueError, match="only smollm2-135m"):
-        module.download("tiny-gqa")
+    with pytest.raises(ValueError, match=r"only smollm2-135m can be downloaded$"):
+        module.download("gpt-5")

@@ -6,7 +6,12 @@ import json
 import re
 
 import pytest
+import torch
 
+from mini_engine import cli
+from mini_engine.backends.kv_formats import FORMATS
+from mini_engine.backends.torch_backend import TorchBackend
+from mini_engine.models.paths import KNOWN_MODELS
 from tests.generation.history_model import ByteTokenizer, continuation
 
 TOKENIZER = ByteTokenizer()
@@ -30,6 +35,41 @@ def test_the_continuation_is_greedy_and_the_speeds_are_reported(run, asked):
 )
 def test_cache_and_backend_do_not_change_the_text(run, asked, options):
     assert run("generate", "to be", "--max-tokens", "9", *options).out == text("to be", 9) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("option", "kept"), [((), "auto"), (("auto",), "auto"), (("fp8",), "fp8"), (("int8",), "int8")], ids=str
+)
+def test_the_cache_keeps_what_was_asked_for(run, asked, monkeypatch, option, kept):
+    made = []
+
+    class Backend(TorchBackend):
+        def __init__(self, model, **options):
+            super().__init__(model, **options)
+            made.append(self)
+
+    monkeypatch.setattr("mini_engine.backends.TorchBackend", Backend)
+    result = run(
+        "generate", "to be", "--max-tokens", "2", *(part for name in option for part in ("--kv-cache-dtype", name))
+    )
+    assert result.status == 0
+    (backend,) = made
+    assert backend.kv_cache_dtype == kept
+    assert backend.pools["k"].dtype == {"auto": torch.float64, "fp8": torch.uint8, "int8": torch.int8}[kept]
+
+
+def test_the_names_of_cache_types_are_those_of_the_backend():
+    assert tuple(FORMATS) == cli.KV_CACHE_DTYPES
+
+
+def test_auto_is_no_option_that_a_cache_could_lack(run, asked):
+    for options in (("--cache", "none"), ("--backend", "numpy"), ("--backend", "numpy", "--cache", "contiguous")):
+        result = run("generate", "to be", "--max-tokens", "9", "--kv-cache-dtype", "auto", *options)
+        assert result.out == text("to be", 9) + "\n"
+
+
+def test_the_small_models_are_those_that_come_along():
+    assert {"smollm2-135m", *cli.SMALL_MODELS} == KNOWN_MODELS.keys()
 
 
 @pytest.mark.parametrize(("stdin", "prompt"), [(b"abc", "abc"), (b"abc\n", "abc"), (b"abc\r\n", "abc"), (b"\n", None)])
@@ -126,6 +166,15 @@ def test_a_model_that_was_asked_for_and_is_not_there_is_an_error(run, tmp_path):
         (("generate", "abc", "--stop", ""), "must be non-empty strings"),
         (("generate", "abc", "--cache", "ring"), "invalid choice: 'ring' (choose from"),
         (("generate", "abc", "--backend", "jax"), "invalid choice: 'jax' (choose from"),
+        (("generate", "abc", "--kv-cache-dtype", "int4"), "invalid choice: 'int4' (choose from"),
+        (
+            ("generate", "abc", "--kv-cache-dtype", "int8", "--cache", "none"),
+            "--kv-cache-dtype int8 is for --backend torch with --cache paged",
+        ),
+        (
+            ("generate", "abc", "--kv-cache-dtype", "fp8", "--backend", "numpy"),
+            "--kv-cache-dtype fp8 is for --backend torch with --cache paged",
+        ),
         (("generate", "a" * 65), "the prompt has 65 tokens, max_model_len is 64: shorten it"),
         (("generate", "\udcff"), "the prompt is not UTF-8: byte 0xff at offset 0"),
         (("generate", "abc", "--temp", "0"), "unrecognized arguments: --temp"),

@@ -27,6 +27,13 @@ def conda_pip_lines() -> list[str]:
     return pip
 
 
+def test_the_wheel_carries_every_small_model():
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    small = {f"data/models/{path.name}": f"mini_engine/_data/models/{path.name}" for path in ROOT.glob("data/models/*")}
+    assert len(small) >= 2
+    assert small.items() <= wheel["force-include"].items()
+
+
 def test_conda_holds_only_python_and_pip():
     dependencies = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
     names = {re.split(r"[=<>]", entry)[0] for entry in dependencies if isinstance(entry, str)}
