@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -79,9 +80,12 @@ def _no_kv_heads(candidate: Size) -> None:
         _case(candidate, config_of(1, q_heads, None, q_heads, 1), 1, note=", no num_key_value_heads")
 
 
+def _no_head_dim(candidate: Size) -> None:
+    for q_heads, heads, hidden in ((2, 2, 8), (4, 2, 8), (4, 2, 10), (4, 4, 11)):
+        _case(candidate, config_of(1, q_heads, heads, hidden), 1, note=", no head_dim")
+
+
 def _head_dim(candidate: Size) -> None:
-    for q_heads, heads in ((2, 2), (4, 2)):
-        _case(candidate, config_of(1, q_heads, heads, 8), 1, note=", no head_dim")
     for q_heads, heads, hidden, size in ((2, 2, 8, 16), (4, 1, 12, 8), (16, 8, 64, 5)):
         _case(candidate, config_of(1, q_heads, heads, hidden, size), 1)
 
@@ -97,24 +101,25 @@ def _multiplies(candidate: Size) -> None:
         _case(candidate, shape, tokens, batch, width)
     for arguments, want in (((3,), 3 * 32), ((3, 2), 3 * 2 * 32)):
         expect_whole(
-            candidate(shape, *arguments), want, f"2 layers, 2 KV heads of size 2, called with {arguments} only"
+            candidate(shape, *arguments), want, f"2 layers, 2 K/V heads of size 2, called with {arguments} only"
         )
 
 
 def _real(candidate: Size) -> None:
     for name, config, tokens, batch, width, want in (
         ("Llama-3-70B, one token", LLAMA_3_70B, 1, 1, 2, 327_680),
-        ("Llama-3-70B, 8,192 tokens, 16 sequences", LLAMA_3_70B, 8192, 16, 2, 42_949_672_960),
+        ("Llama-3-70B, 100 tokens, 3 sequences", LLAMA_3_70B, 100, 3, 2, 98_304_000),
         ("OPT-13B, one token", OPT_13B, 1, 1, 2, 819_200),
         ("Qwen3-0.6B, one token", QWEN3_0_6B, 1, 1, 2, 114_688),
-        ("Llama-3-70B, 10**12 - 1 tokens, 10**6 + 1 sequences", LLAMA_3_70B, 10**12 - 1, 10**6 + 1, 1, 163_840 * (10**12 - 1) * (10**6 + 1)),
+        ("3 layers, 2 K/V heads of 10**18 + 1, 5 tokens", config_of(3, 4, 2, 8, 10**18 + 1), 5, 1, 1, 60 * 10**18 + 60),
     ):  # fmt: skip
-        expect_whole(candidate(config, tokens, batch, width), want, f"{name}, {width} bytes a number: {config}")
+        expect_whole(candidate(config, tokens, batch, width), want, f"{name}, {width} byte{'' if width == 1 else 's'} a number: {config}")
 
 
 LAYERS = "every layer keeps K and V"
 KV_HEADS = "K/V heads count, query heads do not"
 NO_KV_HEADS = "no num_key_value_heads: every query head has its own"
+NO_HEAD_DIM = "no head_dim: it is hidden_size // num_attention_heads"
 HEAD_DIM = "head_dim is taken when it is given"
 NULL = "null means missing"
 MULTIPLIES = "tokens, sequences and bytes multiply"
@@ -126,14 +131,22 @@ def _wrong(config: Config, tokens: int, batch: int = 1, bytes_per_number: int = 
     q_heads, heads = config["num_attention_heads"], config.get("num_key_value_heads")
     given = config.get("head_dim")
     size = given or config["hidden_size"] // q_heads
+    unrounded = {
+        "head_dim from K/V heads": config["hidden_size"] // (heads or q_heads),
+        "head_dim by /": config["hidden_size"] / q_heads,
+        "int of all": config["hidden_size"] / q_heads,
+        "head_dim unrounded": Fraction(config["hidden_size"], q_heads),
+        "head_dim rounded": round(config["hidden_size"] / q_heads),
+        "head_dim rounded up": -(-config["hidden_size"] // q_heads),
+        "rounds too late": Fraction(config["hidden_size"], q_heads),
+    }
+    size = given or unrounded.get(slip, size)
     if slip == "head_dim derived":
         size = config["hidden_size"] // q_heads
-    if slip == "head_dim from KV heads":
-        size = given or config["hidden_size"] // (heads or q_heads)
     if slip == "key error on null":
         heads = config.get("num_key_value_heads", q_heads)
         size = config.get("head_dim", size)
-    heads = {"query heads": q_heads, "one KV head": heads or 1, "key error on null": heads}.get(slip, heads or q_heads)
+    heads = {"query heads": q_heads, "one K/V head": heads or 1, "key error on null": heads}.get(slip, heads or q_heads)
     parts = {
         "pair": 1 if slip == "one 2" else 2,
         "layers": 1 if slip == "one layer" else config["num_hidden_layers"],
@@ -143,6 +156,10 @@ def _wrong(config: Config, tokens: int, batch: int = 1, bytes_per_number: int = 
         "batch": 1 if slip == "no batch" else batch,
         "bytes": 2 if slip == "always 2 bytes" else bytes_per_number,
     }
+    if slip in ("int of all", "rounds too late"):
+        return int(math.prod(parts.values()))
+    if slip == "int of a float":
+        return int(math.prod(map(float, parts.values())))
     if slip == "float":
         return float(math.prod(parts.values())) / 1.0
     if slip == "int64":
@@ -164,6 +181,18 @@ def _with_get(config: Config, tokens: int, batch: int = 1, bytes_per_number: int
     return batch * sum(per_layer + per_layer for _ in range(config["num_hidden_layers"]))
 
 
+def _token_by_token(config: Config, tokens: int, batch: int = 1, bytes_per_number: int = 2) -> Any:
+    heads = config["num_attention_heads"]
+    kv_heads = config.get("num_key_value_heads") or heads
+    size = config.get("head_dim") or int(config["hidden_size"] / heads)
+    total = 0
+    for _ in range(batch):
+        for _ in range(tokens):
+            for _ in range(config["num_hidden_layers"]):
+                total += 2 * kv_heads * size * bytes_per_number
+    return total
+
+
 KV_BYTES = Exercise(
     id="02.kv_bytes",
     title="Bytes of a cache, from a config.json",
@@ -172,6 +201,7 @@ KV_BYTES = Exercise(
         Property(LAYERS, _layers),
         Property(KV_HEADS, _kv_heads),
         Property(NO_KV_HEADS, _no_kv_heads),
+        Property(NO_HEAD_DIM, _no_head_dim),
         Property(HEAD_DIM, _head_dim),
         Property(NULL, _null),
         Property(MULTIPLIES, _multiplies),
@@ -181,14 +211,21 @@ KV_BYTES = Exercise(
         _mutant("one 2", LAYERS, "There are two factors of 2: K and V, and in bf16 two bytes a number."),
         _mutant("one layer", LAYERS, "Each layer has keys and values of its own."),
         _mutant("query heads", KV_HEADS, "Queries are not kept. With 64 query heads on 8 K/V heads this is 8 times too much."),
-        _mutant("one KV head", NO_KV_HEADS, "An old configuration does not name K/V heads: then every query head has its own."),
+        _mutant("one K/V head", NO_KV_HEADS, "An old configuration does not name K/V heads: then every query head has its own."),
         _mutant("head_dim derived", HEAD_DIM, "hidden / heads is a guess. Published calculators got Qwen3 wrong by it."),
-        _mutant("head_dim from KV heads", HEAD_DIM, "The hidden size is shared out among query heads, not K/V heads."),
+        _mutant("head_dim by /", NO_HEAD_DIM, "`/` makes the size a float, and all that follows."),
+        _mutant("head_dim unrounded", NO_HEAD_DIM, "A head has a whole number of numbers: 10 // 4 is 2."),
+        _mutant("rounds too late", NO_HEAD_DIM, "Round the head size, not the product: each of 4 heads has 10 // 4 = 2."),
+        _mutant("int of all", NO_HEAD_DIM, "Round the head size, not the product."),
+        _mutant("head_dim rounded", NO_HEAD_DIM, "The rule is `//`, which rounds down: 11 // 4 is 2."),
+        _mutant("head_dim rounded up", NO_HEAD_DIM, "The rule is `//`, which rounds down: 10 // 4 is 2."),
+        _mutant("head_dim from K/V heads", NO_HEAD_DIM, "The hidden size is shared out among query heads, not K/V heads."),
         _mutant("key error on null", NULL, "Many files hold null. The key is there, its value is not."),
         _mutant("always 2 bytes", MULTIPLIES, "Right for bf16 only."),
         _mutant("no batch", MULTIPLIES, "Sequences share weights, not K and V."),
         _mutant("float", LAYERS, "A float holds whole numbers exactly only up to 2 to the power of 53."),
+        _mutant("int of a float", REAL, "The float has rounded before int() sees it."),
         _mutant("int64", REAL, "A machine integer of 64 bits starts again below zero. Python's does not."),
     ],
-    alternatives=[_with_get],
+    alternatives=[_with_get, _token_by_token],
 )  # fmt: skip
