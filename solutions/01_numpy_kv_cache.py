@@ -1124,15 +1124,15 @@ for t in (64, 1000, 4000):
     print(f"your decode step at context {t:5,}: {(time.perf_counter() - start) / 8 * 1e3:6.2f} ms")
 
 # %% [markdown] lang="en" tags=["self-check"]
-# Lesson 03 (to come) puts numbers on that difference.
+# [Lesson 03](lessons/03_roofline.ipynb) puts numbers on that difference.
 #
 # ## Check yourself
 #
 # Two numbers. At 23,040 B a token, how many tokens of SmolLM2-135M fit into 1 GiB of cache? And a counter-example: a prompt of
 # 500 tokens, an answer of one token. How many token-forwards does the cache save?
 
-# %% [markdown] lang="zh" en="062219f4"
-# 第 03 课（待推出）会用具体的数字说明这个差别。
+# %% [markdown] lang="zh" en="d60d8c0b"
+# [第 03 课](lessons/03_roofline.ipynb)会用具体的数字说明这个差别。
 #
 # ## 自测
 #
@@ -1258,9 +1258,10 @@ predict("01.one_token", value=None)
 # *Medium:* feed the prompt in pieces of 4 tokens. What has to stay the same, and which counts change? *Research:* which
 # tokens' K and V could you drop with the least harm, and how would you measure the harm?
 #
-# **Back:** [00 · Start here](lessons/00_start_here.ipynb)
+# **Back:** [00 · Start here](lessons/00_start_here.ipynb) · **Next:**
+# [02 · How large is the cache?](lessons/02_kv_cache_size.ipynb)
 
-# %% [markdown] lang="zh" en="f152b383"
+# %% [markdown] lang="zh" en="1f75211d"
 # ## 三句话总结
 #
 # - 因果注意力绝不看后面的 token，所以已有的 K 和 V 永远不变，留下来用，只差舍入误差。
@@ -1279,4 +1280,5 @@ predict("01.one_token", value=None)
 # *中等*：把提示词按每 4 个 token 一段喂进去。哪些东西必须不变，哪些计数会变？
 # *研究*：丢掉哪些 token 的 K 和 V 损害最小？又该怎样衡量这种损害？
 #
-# **上一课：** [00 · 从这里开始](lessons/00_start_here.ipynb)
+# **上一课：** [00 · 从这里开始](lessons/00_start_here.ipynb) · **下一课：**
+# [02 · 缓存有多大？](lessons/02_kv_cache_size.ipynb)

@@ -13,7 +13,8 @@
 #
 # After this lesson you can
 #
-# - size the KV cache of any model from its `config.json`, to the byte, and check it against a running engine;
+# - size the KV cache of a Llama-like model from its `config.json`, to the byte, and check it against a running engine;
+# - size other models with one command;
 # - say how many requests fit on a GPU, and which assumptions that number hides;
 # - spot the slips in published numbers: mixed units, rounding up, heads that do not exist.
 
@@ -61,7 +62,7 @@ for n in (500, 600):
 #
 # No formula yet. Open the running engine and look at what it has reserved. Its cache is two tensors, one for keys and
 # one for values. Both are cut into **blocks** of 16 tokens. Block 0 is a dummy that no request gets (lesson 07, to
-# come).
+# come). It comes on top of what you gave.
 
 # %% tags=["claim-count-bytes"]
 backend = llm.engine.backend
@@ -71,6 +72,7 @@ for name, pool in backend.pools.items():
 layers, blocks, tokens, heads, size = backend.pools["k"].shape
 usable = sum(pool[:, 1:].nbytes for pool in backend.pools.values())  # without the dummy
 per_token = usable // ((blocks - 1) * tokens)
+print(f"all: {sum(pool.nbytes for pool in backend.pools.values()):,} B; ", end="")
 print(f"usable: {usable:,} B for {blocks - 1} blocks of {tokens} tokens: {per_token:,} B a token")
 print(f"{MIB:,} B // {per_token:,} B = {MIB // per_token} tokens, so 500 fit and 600 do not")
 
@@ -93,10 +95,10 @@ small = ModelSpec(num_hidden_layers=2, hidden_size=64, num_attention_heads=8, nu
                   intermediate_size=96, vocab_size=128, max_position_embeddings=256)  # fmt: skip
 rows = [
     ("L", "layers", {"num_hidden_layers": 4}, {}, "the model"),
-    ("K", "K/V heads", {"num_key_value_heads": 4}, {}, "the model (GQA, MQA); shared out over GPUs"),
+    ("K", "K/V heads", {"num_key_value_heads": 4}, {}, "the model; shared out over GPUs"),
     ("D", "head size", {"head_dim": 32}, {}, "the model"),
     ("b", "bytes per number", {}, {"dtype": torch.float32}, "you, at the start: kv_cache_dtype"),
-    ("S", "tokens per sequence", {}, {"tokens": 128}, "users; shared prefixes count once"),
+    ("S", "tokens per sequence", {}, {"tokens": 128}, "users"),
     ("B", "sequences", {}, {"sequences": 2}, "the scheduler, at every step"),
     ("", "query heads", {"num_attention_heads": 16}, {}, ""),
     ("", "hidden size", {"hidden_size": 128}, {}, ""),
@@ -166,9 +168,9 @@ kv_bytes = check("02.kv_bytes", kv_bytes)
 # First settle the number of K/V heads. Then settle the head size. Then multiply seven numbers.
 #
 # </details>
-# <details><summary>Hint 3: "real models, to the byte" fails</summary>
+# <details><summary>Hint 3: "no head_dim" fails</summary>
 #
-# Use `//` for the head size. `/` makes everything after it a float.
+# Divide by the query heads, with `//`. `/` makes a float, and rounding it later is not the same.
 #
 # </details>
 #
@@ -202,7 +204,8 @@ print(f"head size from the division would be wrong for {len(wrong)}: {', '.join(
 # ## Real models
 #
 # Now something that hurts. Llama-3-70B has 80 layers. Each has 64 query heads and 8 K/V heads, of size 128. Guess, for
-# bf16. The third question is about two other models. Put your numbers in place of `None`.
+# bf16. The third question is about two other models. Mixtral is a **mixture of experts**: each layer has several MLPs,
+# the experts, and sends a token through two of them. Put your numbers in place of `None`.
 
 # %%
 predict("02.per_token", value=None)
@@ -223,7 +226,7 @@ print("16 sequences of 8,192 tokens")
 for s in (llama, mha):
     total = kv_total_bytes(s, 8192, 16)
     print(
-        f"{s.name:<28} {total:,} B = {total / GB:.1f} GB = {total / GIB:g} GiB; a token: {kv_bytes_per_token(s) / KIB:g} KiB"
+        f"{s.name:<28} {total:,} B = {total / GB:.1f} GB = {total / GIB:g} GiB; a token: {kv_bytes_per_token(s) / KIB:,.0f} KiB"
     )
 
 # %% [markdown] lang="en"
@@ -232,12 +235,15 @@ for s in (llama, mha):
 # [Lesson 04](lessons/04_gqa_and_mla.ipynb) looks inside.
 #
 # OPT-13B is the model of the vLLM paper, which says 800 KB a token and up to 1.6 GB a request. The vLLM blog says 1.7
-# GB, for LLaMA-13B. Same shape, same bytes, two roundings: 1.5625 GiB is 1.678 GB.
+# GB, for LLaMA-13B. Same shape, same bytes, two units: 1.6 are GiB, called GB, and 1.7 are GB.
 #
 # ### GB is not GiB
 #
 # A **GB** is 10 to the power of 9 bytes. A **GiB** is 2 to the power of 30, seven percent more. Data sheets count in
 # GB. Powers of two come out round in GiB. Most wrong capacity numbers come from putting one where the other belongs.
+#
+# The "80 GB" on a box is a round name: an H100's driver reports more, nearly 80 GiB. Plans mostly take it as GB, and so
+# does this course where it says nothing else.
 
 # %% tags=["claim-gb-gib"]
 from mini_engine.geometry import weight_bytes
@@ -253,19 +259,21 @@ for name, card in (("a card of 80 GB", h100.memory_bytes), ("what its driver rep
 print(f"the weights, at 2 bytes each: {weight_bytes(llama) / GB:.1f} GB. They do not fit on that card at all.")
 print()
 slip = 6_710_886_400
-print(f"a published table prints {slip / GB:.1f} GiB for {slip:,} B, which is {slip / GIB:g} GiB = {slip / GB:.2f} GB")
+print("in print ('How to Scale Your Model', chapter on inference, 2025): ", end="")
+print(f"{slip / GB:.1f} GiB for {slip:,} B, which is {slip / GIB:g} GiB = {slip / GB:.2f} GB")
 
 # %% [markdown] lang="en"
 # ## Exercise 2.2 - disprove a claim
 #
 # Difficulty 1/5 · importance 4/5 · 5 minutes · about 1 line
 #
-# You find this in a text: *"With 64 K/V heads, 16 sequences of 8K need 320 GiB. That far exceeds what the weights leave
-# on a node of 8 x 80 GB."* Is that so? Weights come in bytes, cards in GB, the cache in GiB.
+# Suppose a slide says: *"With 64 K/V heads, 16 sequences of 8K need 320 GiB. That far exceeds what the weights leave on
+# a node of 8 x 80 GB."* Is that so? Weights come in bytes, cards in GB, the cache in GiB.
 #
 # Write `bytes_left(num_gpus, card_gb, weight_bytes, cache_gib)`.
 #
-# - The cards share one copy of the weights.
+# - The cards share one copy of the weights, and the cache is that of the whole node.
+# - `card_gb` is an `int`, or a `Fraction` with a whole number of bytes, such as what a driver reports.
 # - Return the bytes that are left on the whole node, as an exact `int`. Negative means that it does not fit.
 #
 # Small case: 1 card of 2 GB, no weights, a cache of 1 GiB. Then 2,000,000,000 - 1,073,741,824 is left.
@@ -275,7 +283,7 @@ print(f"a published table prints {slip / GB:.1f} GiB for {slip:,} B, which is {s
 def bytes_left(num_gpus, card_gb, weight_bytes, cache_gib):
     """Bytes left on the node; negative when weights and cache do not fit."""
     ### BEGIN SOLUTION
-    return num_gpus * card_gb * 10**9 - weight_bytes - cache_gib * 2**30
+    return int(num_gpus * card_gb * 10**9) - weight_bytes - cache_gib * 2**30
     ### END SOLUTION
 
 
@@ -291,6 +299,11 @@ bytes_left = check("02.bytes_left", bytes_left)
 # <details><summary>Hint 2: a property about GB or GiB fails</summary>
 #
 # `10**9` for what a data sheet says, `2**30` for GiB. Both are ints, and `1e9` is a float.
+#
+# </details>
+# <details><summary>Hint 3: "exact to the byte" fails</summary>
+#
+# `int * Fraction` stays exact. `int()` comes too late for a float: that has rounded already.
 #
 # </details>
 
@@ -318,7 +331,10 @@ for cards, card, sequences in ((8, 80, 16), (8, reported, 16), (4, 80, 16), (8, 
 from mini_engine.geometry import kv_bytes_per_token_per_gpu
 from mini_engine.roofline import batch_kv_equals_weights
 
-print("weights 140 GB; sequences from which the cache is at least as heavy, on each GPU")
+print(
+    f"weights of 70 billion parameters, rounded as most plans do: 140 GB = {140 * GB / GIB:.1f} GiB (exactly {weights / GB:.1f} GB)"
+)
+print("sequences from which the cache is at least as heavy, on each GPU")
 print("GPUs   weights per GPU   B per token   of 8,192 tokens   of 32,768 tokens")
 for tp in (1, 2, 8, 16):
     share, each = Fraction(140 * GB, tp), kv_bytes_per_token_per_gpu(llama, tp)
@@ -351,8 +367,12 @@ for name in ("mistral-7b-v0.1", "mixtral-8x7b", "llama-2-7b", "qwen3-32b", "qwen
 #
 # ## How many requests fit?
 #
-# Take the plan that many texts start from: 70 billion parameters in bf16, two cards of 80 GB. Every line below is an
-# assumption that somebody made for you.
+# Take a common plan: 70 billion parameters in bf16, two cards of 80 GB. Every number below is an assumption that
+# somebody made for you.
+#
+# - `hbm` is the card's memory, and `util`, the **utilization**, the share of it that the engine may use.
+# - **Overhead** is what else an engine needs: its runtime, and the **activations**, numbers on their way from layer to
+#   layer. They peak in a large prefill.
 
 # %% tags=["claim-budget"]
 from mini_engine.geometry import kv_budget
@@ -367,8 +387,8 @@ predict("02.eight_k", value=None)
 #
 # Difficulty 2/5 · importance 5/5 · 10 minutes · about 1 line
 #
-# A published page answers this for four lengths: 25, 12, 6 and 1 requests. The next cell comes to the same numbers, so
-# it has the same slip. Find it. Then write `concurrency(budget_gb, kv_bytes_per_token, context)` without it.
+# Suppose a slide answers this for four lengths: 25, 12, 6 and 1 requests. The next cell comes to the same numbers, so it
+# has the same slip. Find it. Then write `concurrency(budget_gb, kv_bytes_per_token, context)` without it.
 #
 # - `budget_gb` is what one GPU has left, in GB: an `int` or a `Fraction`. `kv_bytes_per_token` is that GPU's share of a
 #   token.
@@ -379,12 +399,12 @@ predict("02.eight_k", value=None)
 
 
 # %%
-def published(budget_gb, kv_bytes_per_token, context):
+def on_the_slide(budget_gb, kv_bytes_per_token, context):
     cache_gib = kv_bytes_per_token * context / 2**30
     return int(budget_gb / cache_gib)
 
 
-print([published(8, 163_840, context) for context in (2048, 4096, 8192, 32768)])
+print([on_the_slide(8, 163_840, context) for context in (2048, 4096, 8192, 32768)])
 
 
 # %% exercise="concurrency"
@@ -406,7 +426,7 @@ concurrency = check("02.concurrency", concurrency)
 # </details>
 # <details><summary>Hint 2: "exact at the edge" fails</summary>
 #
-# A float has rounded before you can look. `Fraction * int` stays exact, and `//` of a `Fraction` and an int gives an
+# Round once, at the end, and down. A float has rounded before you can look. `Fraction * int` stays exact, and `//` of a `Fraction` and an int gives an
 # int.
 #
 # </details>
@@ -417,8 +437,8 @@ concurrency = check("02.concurrency", concurrency)
 
 # %% tags=["claim-units-trap", "claim-assumptions"]
 contexts = (2048, 4096, 8192, 32768)
-print(f"8 GB are {8 * GB / GIB:.2f} GiB. Published:", *[f"{published(8, share, c):3}" for c in contexts])
-print("                            right:", *[f"{concurrency(8, share, c):3}" for c in contexts])
+print(f"8 GB are {8 * GB / GIB:.2f} GiB. On the slide:", *[f"{on_the_slide(8, share, c):3}" for c in contexts])
+print("                         right:", *[f"{concurrency(8, share, c):3}" for c in contexts])
 print(f"before rounding down: {', '.join(f'{8 * GB / (share * c):.2f}' for c in contexts)}")
 engine = LLM(tiny, backend="torch", kv_cache_bytes=2_000_000, enable_prefix_caching=False).engine
 for i in range(30):
@@ -431,7 +451,7 @@ print(
 print()
 box, driver = h100.memory_bytes, h100.reported_memory_bytes
 exactly = {version: params(get_model(f"llama-{version}-70b")) for version in (2, 3)}
-print("a card has        used      parameters  overhead   2,048  4,096  8,192  32,768")
+print("a card has       util      parameters  overhead   2,048  4,096  8,192  32,768")
 for card, used, count, overhead in (
     (box, "1", 70 * 10**9, 2),
     (box, "1", 70 * 10**9, 5),
@@ -445,14 +465,14 @@ for card, used, count, overhead in (
     print(f"{card:,} B {used:>4} {count:15,} {overhead:6} GB {fit}")
 
 # %% [markdown] lang="en"
-# At 8,192 tokens the same two cards hold 3 to 10 requests. No line of the table is wrong. A capacity number without its
-# assumptions is.
+# At 8,192 tokens the same two cards hold 3 to 10 requests. The size of the card alone, box against driver, moves 5 to
+# 10. No line of the table is wrong. A capacity number without its assumptions is.
 #
 # ## More GPUs
 #
 # **Tensor parallelism** cuts every layer into `tp` parts. Each GPU gets some of the heads, their weights, and their K
-# and V. On eight cards each holds an eighth of the weights, so 60.5 GB are left on each. And a token takes 40,960 bytes
-# there. Guess how many requests of 8,192 tokens fit.
+# and V. Of eight cards each holds an eighth of the weights, 17.5 GB, and has 2 GB of overhead. So 60.5 GB are left on
+# each, and a token takes 40,960 bytes there. Guess how many requests of 8,192 tokens fit.
 
 # %%
 predict("02.tp8", value=None)
@@ -510,27 +530,31 @@ print(
     f"8 GPUs keep {8 * kv_per_gpu(deepseek, 8):,} B for each token of {deepseek.name}, and {8 * kv_per_gpu(llama, 8):,} B of {llama.name}"
 )
 print()
-print("Counted in the engine, with what one GPU keeps of a token:")
-for tp in (1, 2, 4):  # tiny-gqa has 2 K/V heads
-    one = dataclasses.replace(tiny.spec, num_key_value_heads=max(1, 2 // tp))
+print("Counted in an engine that gets the heads of one GPU. It runs on one GPU, so we deal them out for it:")
+for tp, held in ((1, 2), (2, 1), (4, 1)):  # tiny-gqa has 2 K/V heads
+    one = dataclasses.replace(tiny.spec, num_key_value_heads=held)
     counted, said = count_bytes(one, 16, 1, torch.float32) // 16, kv_per_gpu(tiny.spec, tp, 4)
-    print(f"tiny-gqa, float32, tp = {tp}:  {counted:,} B, you say {said:,} B")
+    print(f"tiny-gqa, float32, tp = {tp}, K/V heads: {held}   {counted:,} B, you say {said:,} B")
 little = ModelSpec(architecture="DeepseekV2ForCausalLM", num_hidden_layers=2, hidden_size=64, num_attention_heads=4,
                    num_key_value_heads=4, head_dim=24, intermediate_size=96, vocab_size=128, max_position_embeddings=256,
                    kv_lora_rank=32, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=16)  # fmt: skip
 print(
-    f"a small latent, float16:    {count_bytes(little, 16) // 16:7,} B, you say {kv_per_gpu(little, 8):,} B, on any number of GPUs"
+    f"a small latent, float16, any tp        {count_bytes(little, 16) // 16:7,} B, you say {kv_per_gpu(little, 8):,} B"
 )
 print()
 for tp, left in ((2, Fraction(8)), (8, Fraction(121, 2))):
     print(
         f"{tp} GPUs, {float(left):g} GB left on each: {concurrency(left, kv_per_gpu(llama, tp), 8192)} requests of 8,192 tokens"
     )
+split, more = Fraction(kv_per_gpu(llama, 2), kv_per_gpu(llama, 8)), Fraction(121, 2) / 8
+print(
+    f"the room grows {split} x {float(more)} = {float(split * more)} times before rounding down, from 5 to 180 is {180 // 5} times"
+)
 
 # %% [markdown] lang="en"
-# Four times the cards give 30 times the room. The split of the cache is 4 of that. The rest is that the weights are
-# there only once: nearly all that you add is left for the cache. You may find 194 for this case. That is mixed units
-# again, and then rounded up.
+# Four times the cards give 30.25 times the room. Factor 4 is the split: on each card a token takes a quarter. The other
+# factor is what is left on each, 60.5 GB in place of 8. The weights are there only once, so nearly all that you add is
+# left for the cache.
 #
 # A latent is small, but it is on every card in full. That is why such models are often served with **data-parallel
 # attention**: each card keeps whole requests of its own.
@@ -564,19 +588,23 @@ for name, s, tp, width in (
     )
 formats = {"float32": "auto", "fp8": "fp8", "int8 with its scales": "int8"}
 held = {n: LLM(tiny, backend="torch", num_blocks=1, kv_cache_dtype=d).engine.backend for n, d in formats.items()}
+counted = {name: b.kv_bytes_per_block // 16 for name, b in held.items()}
+counted["bf16"] = count_bytes(tiny.spec, 16, 1, torch.bfloat16) // 16
 print(
-    "counted, tiny-gqa:", ", ".join(f"{name} {b.kv_bytes_per_block // 16:,} B" for name, b in held.items()), "a token"
+    "counted, tiny-gqa:",
+    ", ".join(f"{name} {counted[name]:,} B" for name in sorted(counted, key=counted.get, reverse=True)),
+    "a token",
 )
 picture(pictures.levers, steps=steps, context=S)
 
 # %% [markdown] lang="en"
-# - **fp8**, one byte a number, doubles the room for a flag and some accuracy. How much accuracy, only a test on your
-#   task can tell (lesson 05, to come).
-# - **More GPUs** help most, and cost most.
-# - **Architecture** is the strongest lever, and it is pulled years before you come. On 2 GPUs the latent beats GQA. On
+# - **fp8**, one byte a number in place of bf16's two, doubles the room for a flag and some accuracy. How much accuracy,
+#   only a test on your task can tell ([lesson 05](lessons/05_kv_quantization.ipynb)).
+# - **More GPUs** give the largest factor here, x 30.25, and cost most.
+# - **Architecture** comes next, x 8 for GQA, but it is pulled years before you come. On 2 GPUs the latent beats GQA. On
 #   8 it loses: GQA is split and the latent is not. The order of levers depends on the machine.
-# - **A prefix cache** is called free. It is the only lever that gives nothing when no two prompts begin alike, and it
-#   has a price in both cases.
+# - **A prefix cache** keeps what many prompts begin with, such as a system prompt, once for all of them. It gives
+#   nothing when no two begin alike. It is called free, and has a price in both cases.
 #
 # Its price: every full block of every prompt is hashed, on the CPU, hit or miss. On your machine:
 
@@ -623,8 +651,8 @@ print()
 print(concurrency_ratio.explain(1952, 16, 20_000))
 
 # %% [markdown] lang="en"
-# It is not a limit on requests. It is the pool, measured in requests of the greatest length. Shorter ones fit in
-# greater number.
+# It is not a limit on requests. It is the pool, measured in requests of the greatest length. Shorter ones fit in greater
+# number: 31,232 tokens hold 1 request of 20,000 tokens, and 3 of 10,000.
 #
 # ## The capacity panel
 #
@@ -640,15 +668,28 @@ panel(p02_capacity.capacity, height=2.9, **p02_capacity.controls("llama-3-70b"))
 # %% [markdown] lang="en"
 # ### Your own model
 #
-# Here is a model that is in no table. Its file is all you need. The panel's function and the command `mini-engine size`
-# must say the same, as both ask the same calculators. Write the path of your own file in the panel, or give it to the
-# command in a terminal.
+# Here is a model that is in no table. Panel and command must say the same, as both ask the same calculators. Write the
+# path of your own file in the panel, or run this in a terminal:
 #
-# Add `--why`, and the command also answers twelve questions that people ask most, with the numbers of the model at
-# hand. Below they are for Llama-3-70B on 2 GPUs. Some of the answers will mean more after lessons 03 and 09.
+# ```
+# mini-engine size --model path/to/config.json --gpu h100-sxm --context 8192 --batch 32
+# ```
+#
+# Not every file is Llama-like. Look for three kinds of fields:
+#
+# - `kv_lora_rank` means a latent. `latent_dim` is `kv_lora_rank + qk_rope_head_dim`, in place of 2 · K · D.
+# - `sliding_window` means layers that keep only their last tokens. There, S is at most the window.
+# - `layer_types` tells which layers those are, and which keep no K/V at all.
+#
+# `ModelSpec.from_hf_config` reads them all, and makes the `spec` that your `kv_per_gpu` takes.
+#
+# With `--why` the command answers twelve questions as well, or one of them: choose it in the second cell below. Those
+# about speed mean more after lesson 03, those about prefixes after lesson 09 (to come). The command counts parameters
+# exactly, not as 70 billion, so it finds 179 requests where you found 180.
 
 # %% tags=["claim-any-config"]
 from mini_engine.cli import main
+from mini_engine.geometry import kv_bytes_hybrid
 
 mine = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "num_hidden_layers": 36, "hidden_size": 2560,
@@ -659,23 +700,38 @@ with tempfile.TemporaryDirectory() as folder:
     path = Path(folder) / "my-model" / "config.json"
     path.parent.mkdir()
     path.write_text(json.dumps(mine))
+    spec = ModelSpec.from_hf_config(path)
     shown = picture(p02_capacity.capacity, height=2.9, model=str(path), gpu="h100-sxm", tp=1, context=8192, batch=32)
     with redirect_stdout(io.StringIO()) as printed:
         main(["size", "--model", str(path), "--gpu", "h100-sxm", "--context", "8192", "--batch", "32", "--json"])
 command = json.loads(printed.getvalue())
 room, names = command["max_concurrency"], ("kv_bytes_per_token", "max_concurrency", "kv_budget_bytes")
-print(f"you:     {kv_bytes(mine, 1):,} B a token")
+print(f"you:     {kv_bytes(mine, 1):,} B a token; {kv_per_gpu(spec, 8):,} B on each of 8 GPUs")
 print(f"command: {command['kv_bytes_per_token']:,} B a token, room for {room} sequences of 8,192 tokens")
 print(f"panel:   the same numbers: {all(f'{command[name]:,}' in shown.text for name in names)}")
+gemma, n = get_model("gemma-3-27b"), 32_768
+print()
+print(
+    f"{deepseek.name}: {deepseek.kv_lora_rank} + {deepseek.qk_rope_head_dim} = {deepseek.latent_dim} numbers a token in each of {deepseek.num_hidden_layers} layers"
+)
+print(
+    f"{gemma.name}: {gemma.num_windowed_layers} of {gemma.num_hidden_layers} layers keep {max(w or 0 for w in gemma.layer_windows):,} tokens. At {n:,} tokens a request takes ",
+    end="",
+)
+print(f"{kv_bytes_hybrid(gemma, gemma.layer_windows, n) / GB:.2f} GB, not {kv_total_bytes(gemma, n, 1) / GB:.2f} GB")
 print()
 print(shown.text)
 shown
 
 # %% tags=["claim-twelve-questions"]
+from mini_engine.sizing.why import QUESTIONS
+
+ask = 6  # put another number from 1 to 12, and run the cell again
+print("\n".join(f"{number:2}. {question}" for number, question in enumerate(QUESTIONS, 1)))
 with redirect_stdout(io.StringIO()) as printed:
-    main(["size", "--model", "llama-3-70b", "--tp", "2", "--context", "8192", "--batch", "5", "--why"])
-answers = printed.getvalue()
-print(answers[answers.index("1. Why is") :])
+    main(["size", "--model", "llama-3-70b", "--tp", "2", "--context", "8192", "--batch", "5", "--why", str(ask)])
+print("\n> mini-engine size --model llama-3-70b --tp 2 --context 8192 --batch 5 --why", ask)
+print(printed.getvalue()[printed.getvalue().index(f"\n{ask}. ") + 1 :])
 
 # %% [markdown] lang="en" tags=["self-check"]
 # ## Check yourself
@@ -706,11 +762,11 @@ predict("02.sixteen", value=None)
 # %% [markdown] lang="en" tags=["limits", "question"]
 # > **What this does not show**
 # >
-# > - Layers with a sliding window keep only their window, and some layers keep no K/V at all. The formula counts each attention layer in full. The panel and the command show both.
-# > - Quantised caches may keep scales too, as int8 does above. Then half is a little more than half (lesson 05, to come).
+# > - The formula counts each attention layer in full, also one with a window. The panel and the command show both.
+# > - Quantised caches may keep scales too, as int8 does above. Then half is a little more than half ([lesson 05](lessons/05_kv_quantization.ipynb)).
 # > - A pool of blocks wastes part of each last block. Reserved but unused room is another story (lesson 06, to come).
 # > - Requests grow. Five requests of 8,192 tokens fit, and far more fit at first. What happens when they have grown is for the scheduler (lesson 14, to come).
-# > - The step times in the panel are floors from data sheets. No machine reaches them.
+# > - The step times in the panel take memory and arithmetic at the full speed of the data sheet. Real steps take longer.
 #
 # ## Questions that people ask
 #
@@ -751,8 +807,8 @@ predict("02.sixteen", value=None)
 # | KV budget | KV 预算 | "free memory" | memory used, less weights, less overhead |
 # | tensor parallelism | 张量并行 | "TP" | every layer cut into parts, one for each GPU |
 #
-# **Open exercises.** *Easy:* size the model you use most, from its file, by hand. *Medium:* at which context does
-# Llama-3-70B on 8 GPUs hold exactly one request? *Research:* which of the six factors would you shrink in a model that
+# **Open exercises.** *Easy:* size the model you use most, from its file, by hand. *Medium:* what is the longest
+# context that Llama-3-70B on 8 GPUs holds once, with 60.5 GB left on each? *Research:* which of the six factors would you shrink in a model that
 # you may train again, and what would you lose?
 #
 # **Back:** [01 · A KV cache in NumPy](lessons/01_numpy_kv_cache.ipynb) · **Next:**

@@ -90,4 +90,5 @@ def concurrency_ratio(num_blocks: int, block: int, max_model_len: int) -> Fracti
 def _(ratio: Fraction, num_blocks: int, block: int, max_model_len: int) -> Iterator[str]:
     yield "blocks × tokens per block / max_model_len"
     yield f"= {num_blocks:,} × {block} / {max_model_len:,} = {num_blocks * block:,} tokens / {max_model_len:,} = {float(ratio):.2f}x"
-    yield f"a request of {max_model_len:,} tokens fits {math.floor(ratio)} times; requests half as long fit twice as often"
+    lengths = dict.fromkeys((max_model_len, max(1, max_model_len // 2)))
+    yield f"it holds {' or '.join(f'{num_blocks * block // n:,} of {n:,} tokens' for n in lengths)}"

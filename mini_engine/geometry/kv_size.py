@@ -37,10 +37,10 @@ def _(elems: int, cfg: ModelSpec) -> Iterator[str]:
         )
     elif cfg.layer_kv_shapes:
         runs = [(len(list(run)), shape) for shape, run in groupby(sorted(cfg.kv_shapes))]
-        yield "2 (K and V) × the sum over layers of KV heads × head_dim"
+        yield "2 (K and V) × the sum over layers of K/V heads × head_dim"
         yield f"= 2 × ({' + '.join(f'{n} × {heads} × {dim}' for n, (heads, dim) in runs)}) = {elems:,} elements"
     else:
-        yield "2 (K and V) × layers × KV heads × head_dim"
+        yield "2 (K and V) × layers × K/V heads × head_dim"
         yield f"= 2 × {layers} × {cfg.num_key_value_heads} × {cfg.head_dim} = {elems:,} elements"
     yield from layer_notes(cfg)
 

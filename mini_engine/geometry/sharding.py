@@ -36,12 +36,12 @@ def _(size: int, cfg: ModelSpec, tp: int, kv_dtype: str) -> Iterator[str]:
         yield f"the latent is not split by heads: each of {tp} GPUs holds {format_bytes(size)}, together {whole * tp:,} B"
         return
     heads = ceil_div(cfg.num_key_value_heads, tp)
-    yield f"KV heads per GPU = ceil({cfg.num_key_value_heads} / {tp}) = {heads}"
+    yield f"K/V heads per GPU = ceil({cfg.num_key_value_heads} / {tp}) = {heads}"
     if cfg.layer_kv_shapes:
-        yield f"with each layer's own KV heads and head_dim: {format_bytes(size)}"
+        yield f"with each layer's own K/V heads and head_dim: {format_bytes(size)}"
     else:
-        yield "2 (K and V) × layers × KV heads per GPU × head_dim × bytes per element"
+        yield "2 (K and V) × layers × K/V heads per GPU × head_dim × bytes per element"
         per_element = dtype_bytes("kv_dtype", kv_dtype)
         yield f"= 2 × {cfg.num_attention_layers} × {heads} × {cfg.head_dim} × {per_element} = {format_bytes(size)}"
     if size * tp > whole:
-        yield f"all {tp} GPUs together hold {size * tp:,} B per token instead of {whole:,} B: KV heads are replicated"
+        yield f"all {tp} GPUs together hold {size * tp:,} B per token instead of {whole:,} B: K/V heads are replicated"

@@ -76,7 +76,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--list", action="store_true", help="print the names of the models and GPUs in the tables, and nothing else")
     add("--json", action="store_true", help="print one JSON object")
-    add("--why", action="store_true", help="answer twelve questions with this model's numbers")
+    add(
+        "--why",
+        nargs="?",
+        type=_question,
+        const=0,
+        metavar="N",
+        help="answer twelve questions with this model's numbers, or the Nth alone",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -103,15 +110,15 @@ def run(args: argparse.Namespace) -> int:
         num_active_params=args.active_params,
     )
     answers: list[tuple[str, str]] = []
-    if args.why:
-        from mini_engine.sizing.why import answers as twelve
+    if args.why is not None:
+        from mini_engine.sizing.why import answers as answered
 
-        answers = twelve(sizing)
+        answers = answered(sizing, args.why or None)
     if args.json:
         json.dump(as_json(sizing, answers), sys.stdout, indent=1, ensure_ascii=False, allow_nan=False)
         print()
     else:
-        print(as_text(sizing, answers))
+        print(as_text(sizing, answers, first=args.why or 1))
     return 0
 
 
@@ -158,6 +165,7 @@ def _as_integer(text: str) -> Any:
 
 
 _count = _option(lambda text: arguments.count("value", _as_integer(text), limit=10**9))
+_question = _option(lambda text: arguments.count("value", _as_integer(text), limit=12))
 _share = _option(lambda text: arguments.share("value", text))
 _gigabytes = _option(_bytes)
 _dtype = _option(lambda text: arguments.choice("value", text, tuple(DTYPE_BYTES)))

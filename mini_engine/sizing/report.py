@@ -9,14 +9,14 @@ from mini_engine.sizing.result import Sizing, sequences
 from mini_engine.units import format_bytes, format_rate, format_seconds, significant
 
 
-def as_text(s: Sizing, answers: list[tuple[str, str]] | None = None) -> str:
-    """The sizing for a terminal: the figures, the assumptions, the worked arithmetic, the answers."""
+def as_text(s: Sizing, answers: list[tuple[str, str]] | None = None, first: int = 1) -> str:
+    """The sizing for a terminal: the figures, the assumptions, the worked arithmetic, the answers from number `first`."""
     lines = [_title(s), ""]
     lines += [f"  {label:<28} {value}" for label, value in _figures(s)]
     lines += ["", "Assumed"] + [f"  {line}" for line in _assumptions(s)]
     lines += [f"  note: {note}" for note in s.notes]
     lines += ["", "Worked arithmetic"] + [textwrap.indent(text, "  ") for text in s.working]
-    for number, (question, answer) in enumerate(answers or [], 1):
+    for number, (question, answer) in enumerate(answers or [], first):
         lines += [
             "",
             f"{number}. {question}",

@@ -22,6 +22,7 @@ QUESTIONS = {
 }
 
 
-def answers(s: Sizing) -> list[tuple[str, str]]:
-    """(question, answer) twelve times. Every figure is computed from `s`."""
-    return [(question, answer(s)) for question, answer in QUESTIONS.items()]
+def answers(s: Sizing, number: int | None = None) -> list[tuple[str, str]]:
+    """(question, answer) twelve times, or for question `number` alone, from 1. Every figure is computed from `s`."""
+    asked = list(QUESTIONS.items())
+    return [(question, answer(s)) for question, answer in (asked if number is None else asked[number - 1 : number])]

@@ -223,6 +223,22 @@ def test_why_is_printed_and_in_the_json(run):
     assert len(report(run, *TP2, "--why")["why"]) == 12
 
 
+@pytest.mark.parametrize("number", [1, 4, 12])
+def test_why_answers_one_question_under_its_own_number(run, number):
+    whole = run("size", *TP2, "--why").out
+    numbered = [line for line in whole.splitlines() if re.match(rf"{number}\. ", line)]
+    shown = [line for line in run("size", *TP2, "--why", str(number)).out.splitlines() if re.match(r"\d+\. ", line)]
+    assert shown == numbered
+    assert len(report(run, *TP2, f"--why={number}")["why"]) == 1
+
+
+@pytest.mark.parametrize("value", ["0", "13", "-1", "1.5", "fp8", ""])
+def test_why_has_twelve_questions(capsys, value):
+    with pytest.raises(SystemExit):
+        main(["size", *TP2, f"--why={value}"])
+    assert "--why" in capsys.readouterr().err
+
+
 BAD = ["0", "-1", "1.5", "", "many", "nan", "inf", "1" * 30, "1" * 5000, "1e3"]
 
 

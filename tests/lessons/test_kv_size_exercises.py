@@ -12,7 +12,13 @@ from mini_engine.course.check import run
 from mini_engine.course.exercise import Exercise, Prediction
 from mini_engine.course.exercises import all_of, find
 from mini_engine.course.exercises.e02_bytes_left import bytes_left
-from mini_engine.course.exercises.e02_concurrency import CONCURRENCY, PER_TOKEN, concurrency, count_by_adding, published
+from mini_engine.course.exercises.e02_concurrency import (
+    CONCURRENCY,
+    PER_TOKEN,
+    concurrency,
+    count_by_adding,
+    on_the_slide,
+)
 from mini_engine.course.exercises.e02_kv_bytes import KV_BYTES, LLAMA_3_70B, config_of, count_arrays, kv_bytes
 from mini_engine.course.exercises.e02_per_gpu import deal_heads, kv_per_gpu, toy
 from mini_engine.course.exercises.whole_numbers import expect_whole
@@ -34,7 +40,7 @@ def test_golden_sizes():
     assert kv_bytes(LLAMA_3_70B, 8192, 16) == kv_bytes(LLAMA_3_70B, 4096, 32) == 42_949_672_960
     assert kv_bytes({**LLAMA_3_70B, "num_key_value_heads": 64}, 8192, 16) == 343_597_383_680
     assert [concurrency(8, PER_TOKEN, s) for s in (2048, 4096, 8192, 32768)] == [23, 11, 5, 1]
-    assert [published(8, PER_TOKEN, s) for s in (2048, 4096, 8192, 32768)] == [25, 12, 6, 1]
+    assert [on_the_slide(8, PER_TOKEN, s) for s in (2048, 4096, 8192, 32768)] == [25, 12, 6, 1]
     assert [kv_per_gpu(get_model("llama-3-70b"), tp) for tp in (1, 2, 4, 8, 16)] == [
         327680,
         163840,
@@ -92,7 +98,7 @@ def test_nothing_else_is(got):
 
 
 def test_the_published_slip_is_refused_for_its_units():
-    detail = list(run(CONCURRENCY, published))[-1].detail
+    detail = list(run(CONCURRENCY, on_the_slide))[-1].detail
     assert "1 GB is exactly one request of 10^9 bytes" in detail
 
 

@@ -102,7 +102,7 @@ def test_the_grid_has_the_twelve_sizes():
     sizes = ["0.625", "1.25", "2.5", "10", "2.5", "5", "10", "40", "10", "20", "40", "160"]
     assert cells == [f"{size} GiB" for size in sizes]
     assert "batch 16: 10, 20, 40, 160" in shown.text
-    assert shown.text.endswith("more than the weights of 140 GB: 32,768 x 16")
+    assert shown.text.endswith("more than the weights, 140 GB = 130.4 GiB: 32,768 x 16")
     assert len(figure.axes[0].patches) == 1, "one cell is framed"
 
 

@@ -22,7 +22,9 @@ def _case(
 ) -> None:
     card = Fraction(card_gb) * 1_000_000_000
     want = sum([card.numerator] * num_gpus) - weight_bytes - sum([1024**3] * cache_gib)
-    size = f"Fraction({card_gb.numerator:,}, {card_gb.denominator:,})" if isinstance(card_gb, Fraction) else f"{card_gb:,}"
+    size = (
+        f"Fraction({card_gb.numerator:,}, {card_gb.denominator:,})" if isinstance(card_gb, Fraction) else f"{card_gb:,}"
+    )
     case = f"num_gpus={num_gpus}, card_gb={size}, weight_bytes={weight_bytes:,}, cache_gib={cache_gib}{note}"
     expect_whole(candidate(num_gpus, card_gb, weight_bytes, cache_gib), want, case)
 

@@ -21,8 +21,8 @@ def concurrency(budget_gb: int | Fraction, kv_bytes_per_token: int, context: int
     return budget_gb * 10**9 // (kv_bytes_per_token * context)
 
 
-def published(budget_gb: Any, kv_bytes_per_token: int, context: int) -> int:
-    """How the table of a published page comes about: a budget in GB divided by a cache in GiB."""
+def on_the_slide(budget_gb: Any, kv_bytes_per_token: int, context: int) -> int:
+    """How the slide's 25, 12, 6 and 1 come about: a budget in GB divided by a cache in GiB."""
     cache_gib = kv_bytes_per_token * context / 2**30
     return math.floor(budget_gb / cache_gib)
 
@@ -158,9 +158,9 @@ CONCURRENCY = Exercise(
         Property(TABLE, _table),
     ],
     mutants=[
-        Mutant("GB divided by GiB", published, UNITS, "The published table: 25, 12, 6, 1. 8 GB are only 7.45 GiB."),
+        Mutant("GB divided by GiB", on_the_slide, UNITS, "So the slide came to 25, 12, 6, 1. 8 GB are only 7.45 GiB."),
         Mutant("rounded", _rounded, DOWN, "5.96 requests are 5. The sixth does not fit."),
-        Mutant("rounded up", _rounded_up, DOWN, "How TP8 came to be quoted with 194: 60.5 / 0.3125 is 193.6."),
+        Mutant("rounded up", _rounded_up, DOWN, "60.5 GB / 0.3125 GiB is 193.6, and 194 when rounded up. It is 180."),
         Mutant("float division", _float_division, UNITS, "`//` of floats gives a float. Requests are counted."),
         Mutant("int too late", _int_too_late, EDGE, "The float is rounded before int() sees it."),
         Mutant("int of a quotient", _int_of_a_quotient, EDGE, "`/` of two ints is a float, rounded before int() sees it."),
@@ -206,7 +206,7 @@ TP8 = Prediction(
     max_concurrency(60_500_000_000, 40_960, 8192),
     "requests",
     mistakes=[
-        (194, "Often quoted. 60.5 GB divided by 0.3125 GiB is 193.6 in mixed units, and then it was rounded up."),
+        (194, "60.5 GB divided by 0.3125 GiB is 193.6 in mixed units, and then it was rounded up."),
         (193, "60.5 GB were divided by 0.3125 GiB. In one unit it is 60.5 / 0.3355."),
         (192, "60 GB divided by 0.3125 GiB: rounded, and in mixed units."),
         (180.3, "That is before rounding down. A request fits whole or not at all."),

@@ -111,9 +111,13 @@ def _real(candidate: Size) -> None:
         ("Llama-3-70B, 100 tokens, 3 sequences", LLAMA_3_70B, 100, 3, 2, 98_304_000),
         ("OPT-13B, one token", OPT_13B, 1, 1, 2, 819_200),
         ("Qwen3-0.6B, one token", QWEN3_0_6B, 1, 1, 2, 114_688),
-        ("3 layers, 2 K/V heads of 10**18 + 1, 5 tokens", config_of(3, 4, 2, 8, 10**18 + 1), 5, 1, 1, 60 * 10**18 + 60),
+        ("3 layers, 2 K/V heads of 10**17 + 1, 100 tokens", config_of(3, 4, 2, 8, 10**17 + 1), 100, 1, 1, 1200 * 10**17 + 1200),
     ):  # fmt: skip
-        expect_whole(candidate(config, tokens, batch, width), want, f"{name}, {width} byte{'' if width == 1 else 's'} a number: {config}")
+        expect_whole(
+            candidate(config, tokens, batch, width),
+            want,
+            f"{name}, {width} byte{'' if width == 1 else 's'} a number: {config}",
+        )
 
 
 LAYERS = "every layer keeps K and V"

@@ -211,10 +211,7 @@ def _dealt(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
 
 
 def _with_ceil(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    if spec.is_mla:
-        numbers = spec.latent_dim
-    else:
-        numbers = 2 * max(1, math.ceil(spec.num_key_value_heads / tp)) * spec.head_dim
+    numbers = spec.latent_dim if spec.is_mla else 2 * max(1, math.ceil(spec.num_key_value_heads / tp)) * spec.head_dim
     return numbers * spec.num_hidden_layers * bytes_per_number
 
 

@@ -18,7 +18,7 @@ from mini_engine.geometry import (
 from mini_engine.sizing import Sizing, size
 from mini_engine.sizing.command import find_model
 from mini_engine.sizing.sizing import one_shard
-from mini_engine.units import GB, format_bytes, format_seconds, significant
+from mini_engine.units import DTYPE_BYTES, GB, format_bytes, format_seconds, significant
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,7 +82,7 @@ def capacity(
         axes.set_axis_off()
         axes.text(0.5, 0.5, "Nothing to draw: see the text above.", ha="center", va="center")
         return str(error).replace("--list", "list_models()")
-    figure.subplots_adjust(left=0.03, right=0.97, top=0.88, bottom=0.2, hspace=1.15)
+    figure.subplots_adjust(left=0.04, right=0.96, top=0.88, bottom=0.2, hspace=1.15)
     memory, time = figure.subplots(2, 1)
     _memory_bar(memory, s)
     _time_bar(time, s)
@@ -150,12 +150,13 @@ def _arithmetic(s: Sizing) -> list[str]:
         windows = [
             f"with windows, one sequence on one GPU: {'; '.join([*kinds, format_bytes(s.kv_per_sequence_per_gpu)])}"
         ]
+    shared = f" / {s.tp} GPUs" if s.tp > 1 else ""
     return [
         f"K/V per token: {_short(kv_bytes_per_token.steps(s.model, s.kv_dtype))}",
         f"per GPU: {_short(kv_bytes_per_token_per_gpu.steps(s.model, s.tp, s.kv_dtype))}",
         f"of the batch, all GPUs: {kv_total_bytes.steps(s.model, s.context, s.batch, s.kv_dtype)[-1][2:]}",
         *windows,
-        f"weights per GPU: {s.num_params:,} parameters, {format_bytes(s.weights_per_gpu)}",
+        f"weights per GPU: {s.num_params:,} parameters × {DTYPE_BYTES[s.dtype]} B{shared} = {format_bytes(s.weights_per_gpu)}",
         f"budget per GPU: {_short(kv_budget.steps(s.memory, s.weights_per_gpu, s.overhead, s.util))}",
         f"room: {_short(max_concurrency.steps(s.budget, s.kv_per_token_per_gpu, s.context, s.block)[1:])}",
         *s.notes,

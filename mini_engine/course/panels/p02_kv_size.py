@@ -73,7 +73,7 @@ def grid(figure: Figure, bytes_per_token: int, contexts: Sequence[int], batches:
     heavier = ", ".join(f"{contexts[c]:,} x {batches[r]}" for (r, c), size in np.ndenumerate(sizes) if size > weights)
     return (
         f"GiB for {', '.join(f'{context:,}' for context in contexts)} tokens: {rows}; "
-        f"more than the weights of {significant(weights / GB)} GB: {heavier or 'none'}"
+        f"more than the weights, {significant(weights / GB)} GB = {significant(weights / GIB)} GiB: {heavier or 'none'}"
     )
 
 
