@@ -19,7 +19,7 @@ BYTE_UNITS = {
 }  # fmt: skip
 TWINS = {"kB": "KiB", "MB": "MiB", "GB": "GiB", "TB": "TiB"}  # confused with one another
 TWINS |= {binary: decimal for decimal, binary in TWINS.items()}
-SPELLINGS = {"KB": "kB", "byte": "B", "bytes": "B"}
+SPELLINGS = {"KB": "kB", "byte": "B", "bytes": "B", "x": "times", "×": "times", "fold": "times"}
 DECIMAL_COMMA = re.compile(
     r"[+-]?(?:\d+,\d{1,2}|\d+,\d{4,}|0,\d+)(?:[eE][+-]?\d+)?"
 )  # 20,9 or 0,066; 2,952 is in thousands
@@ -85,6 +85,11 @@ def _why(question: Prediction, number: Fraction, unit: str, guess: Fraction, rig
     if other and _close(number * (_factor(other, question.unit) or 0), right, question.rtol):
         sizes = " and ".join(f"1 {u} is {BYTE_UNITS[u]:,} bytes" for u in (unit, other))
         return f"That is the number of {other}, not of {unit}: {sizes}."
+    meant = next(
+        (u for u in BYTE_UNITS if _close(number * (_factor(u, question.unit) or 0), right, question.rtol)), None
+    )
+    if meant and unit == question.unit:
+        return f'It would be right in {meant}. Then write the unit with it: "{_show(number)} {meant}".'
     if question.unit in BYTE_UNITS and _close(guess, right * 8, question.rtol):
         return "That is the number of bits: 8 of them make a byte."
     return _how_far(guess, right, counted=question.rtol == 0 and question.unit not in BYTE_UNITS)

@@ -80,6 +80,7 @@ def test_right_in_every_spelling(value: Any, unit: str, said: Callable[..., str]
         (2.5, "GB", "number of GiB, not of GB"),
         (2684, "MiB", "number of MB, not of MiB"),
         (20.0 * 1.0001, "", "share one K/V head"),
+        (2560, "", 'Then write the unit with it: "2,560 MiB"'),
         (25, "", "10 times too large"),
         (0.5, "", "5 times too small"),
         (0, "", "too small"),
@@ -94,6 +95,14 @@ def test_wrong_numbers_are_explained(value: Any, unit: str, words: str, said: Ca
     assert "is not it" in text
     assert words in text
     assert KV.because not in text
+
+
+@pytest.mark.parametrize("value", [16, "16x", "16 x", "16×", "16 times"])
+def test_a_factor_may_be_written_with_its_sign(
+    value: Any, said: Callable[..., str], defined: Callable[..., None]
+) -> None:
+    defined(Prediction("99.f", "?", 16, "times"))
+    assert "16 times is right" in said("99.f", value)
 
 
 def test_bits_for_bytes(said: Callable[..., str], defined: Callable[..., None]) -> None:
