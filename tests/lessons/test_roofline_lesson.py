@@ -158,29 +158,60 @@ def test_diagrams_are_small_well_formed_svg_with_words(diagram):
 
 
 @pytest.mark.parametrize(
-    ("batch", "seq_len", "d", "words"),
+    ("batch", "new_tokens", "d", "words"),
     [
-        (1, 1000, 8192, "803.8 FLOP/B (limit B S = 1,000, limit d / 2 = 4,096); H100 SXM needs 295.2: compute bound; compute bound from 319"),
-        (1, 100, 8192, "97.6 FLOP/B (limit B S = 100, limit d / 2 = 4,096); H100 SXM needs 295.2: memory bound"),
+        (1, 1000, 8192, "803.8 FLOP/B (limit M = 1,000, limit d / 2 = 4,096); H100 SXM needs 295.2: compute bound; compute bound from 319"),
+        (1, 100, 8192, "97.6 FLOP/B (limit M = 100, limit d / 2 = 4,096); H100 SXM needs 295.2: memory bound"),
+        (1, 1, 8192, "1 token in the step, 1.0 FLOP/B"),
         (512, 2048, 512, "never compute bound, since d / 2 = 256"),
     ],
 )  # fmt: skip
-def test_gemm_readout(batch, seq_len, d, words):
-    assert words in picture(p03_intensity.gemm, batch=batch, seq_len=seq_len, d=d).text
+def test_gemm_readout(batch, new_tokens, d, words):
+    assert words in picture(p03_intensity.gemm, batch=batch, new_tokens=new_tokens, d=d).text
 
 
 @pytest.mark.parametrize(
     ("context", "batch", "words"),
     [
-        (8192, 32, ["step 33.7 ms", "949 tokens/s (+58%", "5 sequences fit", "ceiling 2,496", "no batch is compute bound"]),
+        (8192, 32, ["step 33.7 ms", "949 tokens/s (+58%", "5 sequences fit", "no batch makes more than 2,496 tokens/s, by reading K/V", "no batch is compute bound"]),
         (1024, 32, ["step 22.5 ms", "1,422 tokens/s", "47 sequences fit", "from batch 948 on"]),
-        (512, 1, ["+0% time", "from batch 451 on"]),
+        (512, 1, ["+0% time", "from batch 451 on", "more than 13,994 tokens/s, by computing"]),
+        (32768, 1, ["; 1 sequence fits;"]),
     ],
 )  # fmt: skip
 def test_batching_readout(context, batch, words):
     text = picture(p03_decode.batching, context=context, batch=batch).text
     for each in words:
         assert each in text
+
+
+@pytest.mark.parametrize("gpu", ["a100-80gb-sxm", "h100-sxm", "h200-sxm", "b200-sxm"])
+@pytest.mark.parametrize("context", [128, 1024, 32768])
+def test_every_point_and_curve_of_the_batching_picture_is_inside_its_axes(gpu, context):
+    figures = []
+    picture(lambda f, **v: figures.append(f) or p03_decode.batching(f, **v), context=context, batch=948, gpu=gpu)
+    for axes in figures[0].axes:
+        (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+        for line in axes.lines:
+            x, y = (np.asarray(each, dtype=float) for each in line.get_data())
+            inside = (x >= left) & (x <= right)
+            assert (y[inside] > bottom).all()
+            assert (y[inside] < top).all()
+        share = half_70b(gpu)
+        fits = share.kv_budget // (share.kv_bytes_per_token * context)
+        shaded = axes.patches[0].get_extents().transformed(axes.transData.inverted()).x0
+        assert min(fits, 2500) < shaded, "a batch that fits is not shaded"
+        assert shaded <= max(fits, 2500) + 1 or fits > right
+
+
+@pytest.mark.parametrize("context", [128, 512, 1024, 2048, 8192])
+def test_no_batch_makes_more_tokens_than_the_limit(context):
+    share = half_70b()
+    limit, by = p03_decode.most(share, context)
+    rates = [batch / float(p03_decode.seconds(share, context, batch)) for batch in (1, 64, 948, 10**7)]
+    assert max(rates) <= limit * (1 + 1e-12)
+    assert max(rates) == pytest.approx(limit, rel=0.01)
+    assert by == ("computing" if context < 1488 else "reading K/V")
 
 
 def test_attention_readout_finds_where_a_shared_context_passes_the_ridge():

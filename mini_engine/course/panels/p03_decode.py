@@ -9,7 +9,7 @@ import numpy as np
 
 from mini_engine.course.figures import BLUE, GREEN, GREY, ORANGE, RED
 from mini_engine.course.gpu_share import GPUShare, half_70b
-from mini_engine.course.panels.p03_intensity import logarithmic
+from mini_engine.course.panels.p03_intensity import counted, logarithmic
 from mini_engine.roofline import batch_for_ridge
 from mini_engine.roofline.measure import MachineRates, Measured
 
@@ -23,6 +23,13 @@ def seconds(gpu: GPUShare, context: int, batch: np.ndarray | int, kv: bool = Tru
     moved = gpu.weight_bytes + (gpu.kv_bytes_per_token * context * B if kv else 0)
     work = (gpu.flops_per_token + gpu.flops_per_score * context * kv) * B
     return np.maximum(moved / gpu.bandwidth, work / gpu.peak)
+
+
+def most(gpu: GPUShare, context: int) -> tuple[float, str]:
+    """Tokens per second that no batch exceeds, and what sets the limit: reading K/V or computing."""
+    reading = gpu.bandwidth / (gpu.kv_bytes_per_token * context)
+    computing = gpu.peak / (gpu.flops_per_token + gpu.flops_per_score * context)
+    return min((reading, "reading K/V"), (computing, "computing"))
 
 
 def batching(figure: Figure, context: int, batch: int, gpu: str = "h100-sxm") -> str:
@@ -40,15 +47,15 @@ def batching(figure: Figure, context: int, batch: int, gpu: str = "h100-sxm") ->
     now = float(seconds(share, context, batch))
     rate.plot(batch, batch / now, "o", color=ORANGE, zorder=5, clip_on=False)
     step.plot(batch, 1e3 * now, "o", color=ORANGE, zorder=5, clip_on=False)
-    ceiling = share.bandwidth / (share.kv_bytes_per_token * context)
+    ceiling, by = most(share, context)
     rate.axhline(ceiling, color=RED, linewidth=1.2, linestyle=":")
-    for axes, title, limits in ((rate, "tokens per second", (20, 1e5)), (step, "step time, ms", (10, 1e3))):
+    for axes, title, limits in ((rate, "tokens per second", (20, 1e5)), (step, "step time, ms", (5, 1e4))):
         logarithmic(axes)
-        axes.axvspan(max(fits, 0.5), 3000, color=ORANGE, alpha=0.12, linewidth=0)
+        axes.axvspan(min(fits + 0.5, 3000), 3000, color=ORANGE, alpha=0.12, linewidth=0)
         axes.set(xlim=(1, 2500), ylim=limits, xlabel="sequences, B")
         axes.set_title(title)
     step.plot([], [], linewidth=8, color=ORANGE, alpha=0.25, label="does not fit")
-    step.plot([], [], ":", color=RED, label="ceiling")
+    step.plot([], [], ":", color=RED, label="no batch is above")
     step.legend(loc="upper left", fontsize=8)
     work = share.flops_per_token + share.flops_per_score * context
     free = batch_for_ridge(share.weight_bytes, share.kv_bytes_per_token, context, work, share.peak / share.bandwidth)
@@ -57,7 +64,7 @@ def batching(figure: Figure, context: int, batch: int, gpu: str = "h100-sxm") ->
     return (
         f"context {context:,}, batch {batch:,}: step {1e3 * now:,.1f} ms, {batch / now:,.0f} tokens/s ({slower:+.0%} time against "
         f"batch 1; {batch / float(seconds(share, context, batch, False)):,.0f} tokens/s without K/V); "
-        f"{fits:,} sequences fit; ceiling {ceiling:,.0f} tokens/s; {ends}"
+        f"{counted(fits, 'sequence')} fit{'s' if fits == 1 else ''}; no batch makes more than {ceiling:,.0f} tokens/s, by {by}; {ends}"
     )
 
 

@@ -39,27 +39,32 @@ def short(value: float) -> str:
     return f"{value:g}"
 
 
+def counted(number: int, noun: str) -> str:
+    """1 token, 1,000 tokens."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def title_of(gpu: str) -> str:
     return gpu.replace("-", " ").upper()
 
 
-def gemm(figure: Figure, batch: int, seq_len: int, d: int, gpu: str = "h100-sxm") -> str:
+def gemm(figure: Figure, batch: int, new_tokens: int, d: int, gpu: str = "h100-sxm") -> str:
     """FLOP per byte of a d x d weight against the tokens of a step: exact, its two limits, and the ridge. Returns it in words."""
     card = get_gpu(gpu)
     ridge = ridge_point(card.bf16_flops, card.memory_bandwidth)
-    M = batch * seq_len
+    M = batch * new_tokens
     exact, threshold = gemm_intensity(M, d, d), min_tokens_compute_bound(d, d, ridge)
     x = np.logspace(0, 6, 61)
     figure.subplots_adjust(left=0.13, bottom=0.19)
     axes = figure.subplots()
     logarithmic(axes)
-    axes.plot(x, x, "--", color=GREY, linewidth=1.2, label="limit for a large weight: B S")
+    axes.plot(x, x, "--", color=GREY, linewidth=1.2, label="limit for a large weight: M")
     axes.axhline(d / 2, color=GREEN, linestyle=":", label="limit for many tokens: d / 2")
     axes.axhline(float(ridge), color=RED, linewidth=1.2, label=f"ridge of {title_of(gpu)}")
     axes.plot(x, x * d / (2 * x + d), color=BLUE, label="exact")
     axes.plot(M, float(exact), "o", color=ORANGE, markersize=9, zorder=5, clip_on=False)
-    axes.set(xlim=(1, 1e6), ylim=(0.5, 2e4), xlabel="tokens in the step, B S", ylabel="FLOP per byte")
-    axes.set_title(f"[B S, d] x [d, d], d = {d:,}, 2-byte numbers")
+    axes.set(xlim=(1, 1e6), ylim=(0.5, 2e4), xlabel="tokens in the step, M = B T", ylabel="FLOP per byte")
+    axes.set_title(f"[M, d] x [d, d], d = {d:,}, 2-byte numbers")
     axes.legend(loc="lower right", fontsize=8)
     start = (
         f"never compute bound, since d / 2 = {d / 2:,g}"
@@ -67,7 +72,7 @@ def gemm(figure: Figure, batch: int, seq_len: int, d: int, gpu: str = "h100-sxm"
         else f"compute bound from {threshold:,} on"
     )
     return (
-        f"B = {batch:,}, S = {seq_len:,}, d = {d:,}: {M:,} tokens bring {float(exact):,.1f} FLOP/B (limit B S = {M:,}, "
+        f"B = {batch:,}, T = {new_tokens:,}, d = {d:,}: {counted(M, 'token')} in the step, {float(exact):,.1f} FLOP/B (limit M = {M:,}, "
         f"limit d / 2 = {d / 2:,g}); {title_of(gpu)} needs {float(ridge):.1f}: {_bound(exact, ridge)} bound; {start}"
     )
 
@@ -84,8 +89,8 @@ def attention(figure: Figure, context: int = 8192, head_dim: int = 128) -> str:
     figure.subplots_adjust(left=0.13, bottom=0.19)
     over_context, over_batch = figure.subplots(1, 2, sharey=True)
     contexts, batches = [2**i for i in range(17)], [2**i for i in range(11)]
-    for name, (n_kv, colour) in KINDS.items():
-        y = [float(attn_decode_intensity(64, n_kv, head_dim, S)) for S in contexts]
+    for name, (kv_heads, colour) in KINDS.items():
+        y = [float(attn_decode_intensity(64, kv_heads, head_dim, S)) for S in contexts]
         over_context.plot(contexts, y, color=colour, label=name)
     alone = float(attn_decode_intensity(64, 8, head_dim, context))
     shared = [float(attn_decode_intensity(64, 8, head_dim, context, sharers=B)) for B in batches]
