@@ -426,8 +426,8 @@ concurrency = check("02.concurrency", concurrency)
 # </details>
 # <details><summary>Hint 2: "exact at the edge" fails</summary>
 #
-# Round once, at the end, and down. A float has rounded before you can look. `Fraction * int` stays exact, and `//` of a `Fraction` and an int gives an
-# int.
+# Round once, at the end, and down. A float has rounded before you can look. `Fraction * int` stays exact, and `//` of a
+# `Fraction` and an int gives an int.
 #
 # </details>
 #
@@ -679,7 +679,7 @@ panel(p02_capacity.capacity, height=2.9, **p02_capacity.controls("llama-3-70b"))
 #
 # - `kv_lora_rank` means a latent. `latent_dim` is `kv_lora_rank + qk_rope_head_dim`, in place of 2 · K · D.
 # - `sliding_window` means layers that keep only their last tokens. There, S is at most the window.
-# - `layer_types` tells which layers those are, and which keep no K/V at all.
+# - `layer_types`, or a pattern, tells which layers those are, and which keep no K/V at all.
 #
 # `ModelSpec.from_hf_config` reads them all, and makes the `spec` that your `kv_per_gpu` takes.
 #
@@ -808,8 +808,8 @@ predict("02.sixteen", value=None)
 # | tensor parallelism | 张量并行 | "TP" | every layer cut into parts, one for each GPU |
 #
 # **Open exercises.** *Easy:* size the model you use most, from its file, by hand. *Medium:* what is the longest
-# context that Llama-3-70B on 8 GPUs holds once, with 60.5 GB left on each? *Research:* which of the six factors would you shrink in a model that
-# you may train again, and what would you lose?
+# context that 8 GPUs hold once for Llama-3-70B, with 60.5 GB left on each? *Research:* which of the six factors would
+# you shrink in a model that you may train again, and what would you lose?
 #
 # **Back:** [01 · A KV cache in NumPy](lessons/01_numpy_kv_cache.ipynb) · **Next:**
 # [03 · Roofline](lessons/03_roofline.ipynb)

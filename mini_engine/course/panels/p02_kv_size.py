@@ -65,7 +65,7 @@ def grid(figure: Figure, bytes_per_token: int, contexts: Sequence[int], batches:
     axes.set(
         xlabel="tokens per sequence",
         ylabel="sequences",
-        title="KV cache of Llama-3-70B (orange: more than the weights)",
+        title=f"KV cache of Llama-3-70B (orange: more than the weights, {significant(weights / GIB)} GiB)",
     )
     rows = "; ".join(
         f"batch {batch}: " + ", ".join(_plain(size / GIB) for size in row) for batch, row in zip(batches, sizes)
