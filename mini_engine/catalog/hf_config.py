@@ -212,8 +212,9 @@ class _Reader:
         parameters = parameters.get("full_attention") or parameters
         scaling = self.config.get("rope_scaling") or parameters
         kind = scaling.get("rope_type") or scaling.get("type") or "default"
+        theta = next((rope["rope_theta"] for rope in (parameters, scaling) if rope.get("rope_theta") is not None), None)
         return {
-            "rope_theta": self.positive("rope_theta", parameters.get("rope_theta") or self.get("rope_theta", 10000.0)),
+            "rope_theta": self.positive("rope_theta", self.get("rope_theta", 10000.0) if theta is None else theta),
             "rope_scaling": None
             if kind == "default"
             else {key: value for key, value in scaling.items() if key != "rope_theta"},

@@ -19,9 +19,12 @@ SHAPE = {
 READ = {
     "architectures", "model_type", "bos_token_id", "eos_token_id", "tie_word_embeddings", "hidden_act", "attention_bias",
     "mlp_bias", "quantization_config", "rope_parameters", "rope_scaling", "partial_rotary_factor", "sliding_window",
-    "use_sliding_window", "is_encoder_decoder", *SHAPE, *(other for field in SHAPE for other in OTHER_NAMES.get(field, ())),
+    "use_sliding_window", "is_encoder_decoder", *SHAPE,
 }  # fmt: skip
 """Fields that every family has, whose meaning is checked below, in `layout.check_spec`, or carried by the `ModelSpec`."""
+
+ALIASES = {other: field for field in SHAPE for other in OTHER_NAMES.get(field, ())}
+"""Names of such fields in other families. These families' own code does not look at them: they may only repeat."""
 
 HARMLESS = {
     # Where the file comes from, and what was written with what.
@@ -91,15 +94,33 @@ def check_supported(config: Mapping[str, Any], path: Path) -> tuple[str, Family]
             refuse(field, value.get("quant_method", "unknown"), "unquantised safetensors, or a GGUF file,")
         elif field == "attention_bias" and not family.optional_bias:
             refuse(field, value, f"models without it (false; model_type is {family.model_type!r})")
-        elif field not in READ | HARMLESS | family.fields:
+        elif field in ALIASES and value != config.get(ALIASES[field]):
+            refuse(
+                field, value, f"a file where {ALIASES[field]}, the name that {family.model_type!r} reads, says the same"
+            )
+        elif field not in READ | HARMLESS | family.fields | ALIASES.keys():
             raise UnsupportedModelError(
                 f"{path}: the field {field}={value!r} is not known for model_type {family.model_type!r}; the model may need "
                 "more than this engine computes. If the field changes nothing, take it out of the file"
             )
+    if config.get("sliding_window") == 0 and config.get("use_sliding_window") is not False:
+        raise ValueError("sliding_window=0 must be at least 1, or null where there is no window")
     if family.attention == "latent":
         check_latent_config(config)
-    for place in ("rope_parameters", "rope_scaling"):  # transformers 5 writes the first, older versions the second
-        _check_rope(config.get(place) or {}, place, refuse)
+    ropes = {place: config.get(place) or {} for place in ("rope_parameters", "rope_scaling")}
+    for place, rope in ropes.items():  # transformers 5 writes the first, older versions the second and rope_theta
+        if not isinstance(rope, Mapping):
+            raise ValueError(f"{place}={rope!r} must be an object, or null")
+        _check_rope(rope, place, refuse)
+    if all(ropes.values()) and _scaling(ropes["rope_scaling"]) != _scaling(ropes["rope_parameters"]):
+        refuse(
+            "rope_scaling",
+            config["rope_scaling"],
+            "a file where rope_parameters says the same, or only one of the two,",
+        )
+    thetas = [each["rope_theta"] for each in (config, *ropes.values()) if each.get("rope_theta") is not None]
+    if len(set(thetas)) > 1:
+        refuse("rope_theta", thetas, "a file that gives one value for it")
     return architecture, family
 
 
@@ -121,12 +142,20 @@ def _check_rope(rope: Mapping[str, Any], place: str, refuse: Any) -> None:
     kind = scaling_kind(rope)
     if kind != "default" and kind not in SCALINGS:
         refuse(f"{place} type", kind, f"'default', {', '.join(map(repr, SCALINGS))}")
+    if rope.get("type") not in (None, kind):
+        refuse(f"{place}: type", rope["type"], f"a file where it agrees with rope_type, {kind!r},")
     known = {"rope_theta", "rope_type", "type", "partial_rotary_factor"} | SCALINGS.get(kind, set())
     for field, value in rope.items():
         if field not in known and not _is_off(value):
             refuse(f"{place}: the field {field}", value, f"a RoPE of type {kind!r} without it")
     if rope.get("partial_rotary_factor") not in (None, 1):
         refuse(f"{place}: partial_rotary_factor", rope["partial_rotary_factor"], "full rotary embeddings (1.0)")
+
+
+def _scaling(rope: Mapping[str, Any]) -> dict[str, Any]:
+    """What a RoPE says about scaling, its kind under one name."""
+    said = {field: value for field, value in rope.items() if field not in ("rope_theta", "type") and not _is_off(value)}
+    return said | {"rope_type": scaling_kind(rope)}
 
 
 def _is_off(value: Any) -> bool:

@@ -103,7 +103,10 @@ def test_harmless_configurations_change_nothing(folder, changes):
         ({"head_dim": 7}, ["head_dim", "7"]),
         ({"rms_norm_eps": -1.0}, ["rms_norm_eps", "-1.0"]),
         ({"rms_norm_eps": "tiny"}, ["tiny"]),
-        ({"rope_parameters": "default"}, []),
+        ({"rope_parameters": "default"}, ["rope_parameters='default' must be an object, or null"]),
+        ({"rope_scaling": [8.0]}, ["rope_scaling=[8.0] must be an object, or null"]),
+        ({"rope_parameters": {"rope_theta": 0}}, ["rope_theta=0 must be a finite number above 0"]),
+        ({"sliding_window": 0, "use_sliding_window": None}, ["sliding_window=0 must be at least 1, or null"]),
         ({"rope_scaling": {"type": "linear"}}, ["factor must be a finite number of at least 1, found None"]),
         ({"rope_scaling": {"type": "linear", "factor": 0.5}}, ["factor", "0.5"]),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, ["high_freq_factor", "found None"]),
@@ -120,5 +123,6 @@ def test_harmless_configurations_change_nothing(folder, changes):
     ids=str,
 )
 def test_impossible_configurations(folder, changes, fragments):
-    edit_json(folder / "config.json", **changes)
+    older = {"rope_parameters": None} if "rope_scaling" in changes else {}
+    edit_json(folder / "config.json", **older, **changes)
     fails(CorruptModelError, folder, "config.json", *fragments)
