@@ -96,7 +96,7 @@ least_time = check("03.least_time", least_time)
 # %% [markdown] lang="en"
 # <details><summary>Hint 1: where to look</summary>
 #
-# Work out both clocks first. The time is one of them. Busy is a quotient of two times.
+# Work out both clocks first. The time is one of them, busy a quotient of two.
 #
 # </details>
 # <details><summary>Hint 2: the steps</summary>
@@ -158,8 +158,7 @@ print(f"h200-sxm reads {h200.memory_bandwidth / h100.memory_bandwidth - 1:.0%} f
 
 # %% [markdown] lang="en"
 # Peaks are dense bf16. An H100's data sheet prints 1,979 TFLOPS, "with sparsity". That rate needs two of every four
-# weights to be zero, and ordinary weights are not. With the sparse figure the ridge would seem to be 590.7, twice too
-# far out.
+# weights to be zero, and ordinary weights are not.
 #
 # A high ridge is no merit. The H200 computes no faster than the H100. It reads faster, so its ridge is lower, and
 # decode gets 43% faster on it: 4.8e12 bytes/s against 3.35e12. Look for `bandwidth` first when you buy for decode.
@@ -368,8 +367,8 @@ picture(p03_intensity.attention, context=8192)
 # right.
 #
 # The batch cancels too: 32 sequences do 32 times the work on 32 times the bytes. So batching does nothing for
-# attention. The one exception are sequences that share their context, such as a long system prompt. Read once for all,
-# these 8,192 tokens make attention compute bound from 39 sequences on.
+# attention. The one exception is a context that sequences share, such as a long system prompt. Read once for all, these
+# 8,192 tokens make attention compute bound from 39 sequences on.
 #
 # ## The roofline
 #
@@ -400,9 +399,9 @@ picture(p03_intensity.roofline, points=[(name, float(x)) for name, x in points],
 # ## Where batching stops being free
 #
 # Now put a whole decode step together. A table in many talks reads the weights once, counts two FLOPs per parameter and
-# sequence, and concludes that batching is free up to 295. Its gap is the ridge over the intensity. Beside it are steps
-# that read the K/V as well. On each GPU a cached token has 163,840 B of it. To attend to it takes 1,310,720 FLOPs in 80
-# layers: 4 H D for each, with 32 of the 64 query heads.
+# sequence, and concludes that batching is free up to 295. (Its "gap" is ridge over intensity.) Beside it are steps that
+# read the K/V as well. On each GPU a cached token has 163,840 B of it. To attend to it takes 1,310,720 FLOPs: in each of
+# 80 layers 4 H D, with 32 of the 64 query heads.
 
 
 # %% tags=["claim-batch-table", "claim-kv-ignored"]
@@ -568,9 +567,9 @@ picture(p03_decode.measured, rates=rates, products=products, steps=steps, height
 # sequence moves it to the right and up, until the slope ends at this machine's ridge. A long prompt stands on the flat
 # from the start.
 #
-# That answers the first cell, but not in full. For one token, reading the weights explains only about a third of the
-# time: compare "ms" with "at least". The rest is neither clock. A step also has norms, rotations, attention over a
-# scattered cache, and Python, and in a small model they weigh much.
+# That answers the first cell, but not in full. For one token, reading explains only about a third of the time: compare
+# "ms" with "at least". The rest is neither clock. A step also has norms, rotations, attention over a scattered cache,
+# and Python, and in a small model they weigh much.
 #
 # The times are processor time of one thread: the best of a few tries for products and reads, a single run for prefill,
 # the median of five steps for decode. Other programs still share caches and memory. Repeat the cell, and see how much
@@ -674,9 +673,7 @@ def additive_ms(B, kv, weights):
 for B, S in ((1, 8192), (512, 128)):
     kv = 819_200 * S
     ours = least_time(2 * 13e9 * B, 26e9 + kv * B, 8 * 197e12, 8 * 8.2e11)[0] * 1e3
-    print(
-        f"{B:3} sequences of {S:5,} tokens: {ours:.3f} ms; with attention in its turn {additive_ms(B, kv, 26e9):.3f} ms"
-    )
+    print(f"B = {B:3}, S = {S:5,}: {ours:.3f} ms; with attention in its turn {additive_ms(B, kv, 26e9):.3f} ms")
 kv = 819_200 * 8192
 print(f"K/V of 8,192 tokens: {kv:,} B = {kv / 1e9:.2f} GB = {kv / 2**30:.2f} GiB")
 in_gib = additive_ms(1, Fraction("6.7") * 2**30, 26 * 2**30)
