@@ -11,13 +11,16 @@ from __future__ import annotations
 import math
 import os
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from mini_engine.arguments import count, shown
 from mini_engine.catalog.hf_families import (
+    ENCODER_DECODERS,
     ENCODERS,
     HEAD_DIM_BY_DEFAULT,
+    LATENT,
     LEARNED_POSITIONS,
     NESTED,
     NESTED_DEFAULTS,
@@ -27,26 +30,41 @@ from mini_engine.catalog.hf_families import (
     TIED_BY_DEFAULT,
     TWO_MATRIX_MLP,
 )
-from mini_engine.catalog.hf_file import load_config
+from mini_engine.catalog.hf_file import NO_FILE, load_config
 from mini_engine.catalog.hf_kinds import check_kinds
 from mini_engine.catalog.hf_layers import attention_layers, expert_layers
+from mini_engine.catalog.hf_quantization import quantization
+
+LATENT_FIELDS = ("qk_nope_head_dim", "qk_rope_head_dim", "q_lora_rank")
+"""Fields that only latent attention has, next to kv_lora_rank."""
 
 MAX_LAYERS = 10_000
 """More than any model has. What comes of a configuration is made layer by layer, so a slip must not cost minutes."""
 
 
-def read_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a `ModelSpec` from a `config.json`, the folder that holds one, or its contents.
+def read_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    """The fields of a `ModelSpec` from a `config.json`, the folder that holds one, or its contents; what to call it.
 
     Raises FileNotFoundError with the remedy, or ValueError naming the field that is missing or cannot be read.
     """
-    config, name = load_config(source)
-    reader = _Reader(config, name)
+    config, name, where = load_config(source)
+    reader = _Reader(config, name, where)
     try:
-        return reader.fields()
+        with naming(where):
+            return reader.fields(), where
     except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
         # Fields that only some families have are used as they come: a list for a number, a text for a list.
         raise ValueError(f"{reader.where}: a field holds a value of the wrong kind ({error})") from error
+
+
+@contextmanager
+def naming(where: str) -> Iterator[None]:
+    """A ValueError inside names the file as well, where there is one."""
+    try:
+        yield
+    except ValueError as error:
+        text = str(error)
+        raise ValueError(text if text.startswith(where) or where == NO_FILE else f"{where}: {text}") from None
 
 
 def token_ids(field: str, value: Any) -> tuple[int, ...]:
@@ -61,15 +79,21 @@ def token_ids(field: str, value: Any) -> tuple[int, ...]:
 class _Reader:
     """One configuration. `get` looks a field up under all its names; a missing one raises ValueError that names it."""
 
-    def __init__(self, config: Mapping[str, Any], name: str):
-        self.outer, self.name, self.nested = config, name, False
+    def __init__(self, config: Mapping[str, Any], name: str, where: str):
+        self.outer, self.name, self.where, self.nested = config, name, where, False
         while inner := next((config[key] for key in NESTED if isinstance(config.get(key), Mapping)), None):
             config, self.nested = inner, True
         self.config = config
-        self.model_type = str(config.get("model_type") or self.outer.get("model_type") or "llama")
-        self.where = f"the configuration of {name}" if name else "the configuration"
+        given = config.get("model_type") or self.outer.get("model_type")
+        self.model_type = str(given or "llama")
+        self.kind = f"(model_type {self.model_type!r})" if given else "(no model_type, read as a llama)"
+        self.nested &= bool(config.get("model_type"))
 
     def get(self, field: str, default: Any = None) -> Any:
+        return self.find(field, default)[1]
+
+    def find(self, field: str, default: Any = None) -> tuple[str, Any]:
+        """The field as the file calls it, and its value."""
         sections = [
             self.config,
             *(self.config[name] for name in SECTIONS if isinstance(self.config.get(name), Mapping)),
@@ -77,35 +101,40 @@ class _Reader:
         for key in (field, *OTHER_NAMES.get(field, ())):
             for section in sections:
                 if section.get(key) is not None:
-                    return section[key]
+                    return key, section[key]
         if self.nested:
             default = NESTED_DEFAULTS.get(self.model_type, {}).get(field, default)
-        return default
+        return field, default
 
     def integer(self, field: str, default: Any = None) -> int:
-        value = self.get(field, default)
+        """A count of at least 1."""
+        key, value = self.find(field, default)
         if value is None:
             names = " or ".join((field, *OTHER_NAMES.get(field, ())))
-            raise ValueError(f"{self.where} (model_type {self.model_type!r}) lacks {names}")
+            raise ValueError(f"{self.where} {self.kind} lacks {names}")
         if isinstance(value, list) and len(set(map(str, value))) == 1:
             value = value[0]
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"{self.where}: {field}={reprlib.repr(value)} must be one integer")
-        return value
+            raise ValueError(f"{key}={reprlib.repr(value)} must be one integer")
+        return count(key, value)
 
     def positive(self, field: str, value: Any) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-            raise ValueError(f"{self.where}: {field}={reprlib.repr(value)} must be a finite number above 0")
+            raise ValueError(f"{field}={reprlib.repr(value)} must be a finite number above 0")
         return float(value)
 
     def fields(self) -> dict[str, Any]:
         if self.outer.get("is_encoder_decoder") or self.config.get("is_encoder_decoder"):
             raise ValueError(
-                f"is_encoder_decoder: {self.name or self.model_type} caches cross-attention too; only decoder-only "
-                "models can be read"
+                "is_encoder_decoder is true: such a model caches cross-attention too; only decoder-only models can be read"
             )
         check_kinds(self.outer, self.where)
         check_kinds(self.config, self.where)
+        if self.model_type in ENCODER_DECODERS:
+            raise ValueError(
+                f"model_type={self.model_type!r} is an encoder and a decoder, which caches cross-attention too; only "
+                "decoder-only models can be read"
+            )
         if self.model_type in ENCODERS:
             raise ValueError(f"model_type={self.model_type!r} is an encoder: it keeps no KV cache, only decoders do")
         layers = self._num_layers()
@@ -123,10 +152,11 @@ class _Reader:
             "num_key_value_heads": self._kv_heads(heads),
             "intermediate_size": self._intermediate_size(hidden),
             "vocab_size": self.integer("vocab_size", self.outer.get("vocab_size")),
-            "max_position_embeddings": self.integer("max_position_embeddings", self._no_limit()),
+            "max_position_embeddings": self._positions(),
             "rms_norm_eps": self.positive("rms_norm_eps", self.get("rms_norm_eps", 1e-6)),
             "tie_word_embeddings": self._tied(),
             "attention_bias": bool(self.config.get("attention_bias")),
+            "quantization": quantization(self.config, self.outer),
             "gated_mlp": self.model_type not in TWO_MATRIX_MLP,
         }
         if self.model_type in LEARNED_POSITIONS:
@@ -156,17 +186,14 @@ class _Reader:
         value = self.get("num_key_value_heads")
         if isinstance(value, list):  # one entry a layer: `attention_layers` reads them
             layers = self._num_layers()
-            if len(value) != layers or not all(type(each) is int for each in value):
+            if len(value) != layers or not all(type(each) is int and each >= 0 for each in value):
                 raise ValueError(
-                    f"{self.where}: num_key_value_heads={shown(value)} must be one integer, or one for each of the "
-                    f"{layers} layers"
+                    f"num_key_value_heads={shown(value)} must be one integer, or one for each of the {layers} layers"
                 )
             return max(value)
         kv_heads = self.integer("num_key_value_heads", heads)
         if kv_heads > 0 and heads % kv_heads and self.get("kv_lora_rank") is None:
-            raise ValueError(
-                f"{self.where}: num_attention_heads={heads} must be a multiple of num_key_value_heads={kv_heads}"
-            )
+            raise ValueError(f"num_attention_heads={heads} must be a multiple of num_key_value_heads={kv_heads}")
         return kv_heads
 
     def _head_dim(self, hidden: int, heads: int, fields: Mapping[str, Any]) -> int:
@@ -192,15 +219,18 @@ class _Reader:
             self.config.get("expansion_ratio", 4) * hidden if four_times else self.get("moe_intermediate_size"),
         )
 
-    def _no_limit(self) -> int | None:
-        return 10**9 if self.model_type in NO_POSITION_LIMIT else None
+    def _positions(self) -> int:
+        """0 when the file does not say: the cache can be sized without it."""
+        if self.model_type in LEARNED_POSITIONS or self.get("max_position_embeddings") is not None:
+            return self.integer("max_position_embeddings")
+        return 10**9 if self.model_type in NO_POSITION_LIMIT else 0
 
     def _tied(self) -> bool:
         for config in (self.config, self.outer):
             tied = config.get("tie_word_embeddings")
             if tied is not None:
                 if not isinstance(tied, bool):
-                    raise ValueError(f"{self.where}: tie_word_embeddings={reprlib.repr(tied)} must be true or false")
+                    raise ValueError(f"tie_word_embeddings={reprlib.repr(tied)} must be true or false")
                 return tied
         return self.model_type in TIED_BY_DEFAULT
 
@@ -233,11 +263,13 @@ class _Reader:
 
         `num_key_value_heads` equals the head count there and says nothing about the cache.
         """
+        if self.config.get("use_mla") is False:  # DeepSeek-VL2-tiny: DeepSeek-V2's class with ordinary heads
+            return {}
         if self.get("kv_lora_rank") is None:
-            if self.get("qk_nope_head_dim") is not None:
-                raise ValueError(
-                    f"{self.where} (model_type {self.model_type!r}) has qk_nope_head_dim but lacks kv_lora_rank"
-                )
+            sign = next((name for name in LATENT_FIELDS if self.get(name) is not None), None)
+            if sign or self._is_latent_family():
+                reason = f"has {sign} but" if sign else "is a model with latent attention (MLA) and"
+                raise ValueError(f"{self.where} {self.kind} {reason} lacks kv_lora_rank, the size of what it caches")
             return {}
         names = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
         rank = self.get("q_lora_rank")
@@ -247,9 +279,13 @@ class _Reader:
             "rope_interleave": self._interleaved(),
         }
 
+    def _is_latent_family(self) -> bool:
+        architectures = self.outer.get("architectures") or self.config.get("architectures") or [""]
+        return self.model_type in LATENT or architectures[0].startswith(("DeepseekV2", "DeepseekV3"))
+
     def _interleaved(self) -> bool:
         """Always in DeepSeek-V2; DeepSeek-V3 has a switch, which is on unless the file says otherwise."""
         interleaved = self.config.get("rope_interleave", True) if self.model_type != "deepseek_v2" else True
         if not isinstance(interleaved, bool):
-            raise ValueError(f"{self.where}: rope_interleave={reprlib.repr(interleaved)} must be true or false")
+            raise ValueError(f"rope_interleave={reprlib.repr(interleaved)} must be true or false")
         return interleaved

@@ -74,7 +74,6 @@ NESTED_DEFAULTS: dict[str, dict[str, Any]] = {
         "num_attention_heads": 32,
         "intermediate_size": 11008,
         "vocab_size": 32000,
-        "max_position_embeddings": 2048,
     },
 }
 """A nested text model is saved as its difference from its class.
@@ -103,3 +102,24 @@ ENCODERS = frozenset(
     ]
 )  # fmt: skip
 """Families that look both ways and keep no cache."""
+
+ENCODER_DECODERS = frozenset(
+    [
+        "bart", "bigbird_pegasus", "blenderbot", "blenderbot-small", "encoder-decoder", "fsmt", "led", "longt5", "m2m_100",
+        "marian", "mbart", "moonshine", "mt5", "mvp", "nllb-moe", "pegasus", "pegasus_x", "plbart", "prophetnet",
+        "speech-encoder-decoder", "speech_to_text", "switch_transformers", "t5", "t5gemma", "udop", "umt5",
+        "vision-encoder-decoder", "whisper",
+    ]
+)  # fmt: skip
+"""Families with an encoder beside the decoder, whether `is_encoder_decoder` is written or not."""
+
+LATENT = frozenset(
+    [
+        "deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite", "glm_moe_dsa", "kimi_k2", "longcat_flash", "minicpm3",
+        "youtu",
+    ]
+)  # fmt: skip
+"""Families with latent attention (MLA): without kv_lora_rank their cache is unknown, not one of ordinary heads."""
+
+MIXTURES = frozenset(["dbrx", "gpt_oss", "mixtral"])
+"""Mixtures of experts whose names do not say "moe"."""

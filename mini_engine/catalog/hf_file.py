@@ -8,14 +8,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+NO_FILE = "the configuration"
+"""What an error calls contents that came without a name."""
 
-def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """The contents, and the model's name, of a `config.json`, its folder, or contents that were read already."""
+
+def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str]:
+    """The contents of a `config.json`, its folder, or contents that were read already; the model's name; and what to
+    call the file in an error, as the user gave it.
+    """
     if isinstance(source, Mapping):
-        return source, str(source.get("name") or source.get("_name_or_path") or "")
+        name = str(source.get("name") or source.get("_name_or_path") or "")
+        return source, name, f"the configuration of {name}" if name else NO_FILE
     if not os.fspath(source):  # as a path it would be the folder we happen to be in
         raise FileNotFoundError("the path is empty: give a model's config.json, or the folder that holds it")
-    path = Path(source)
+    path = Path(os.path.expanduser(source))
     path = path / "config.json" if path.is_dir() else path
     if not path.is_file():
         fault = "is not a file" if path.exists() else "does not exist"
@@ -28,4 +34,5 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[Map
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(config, dict):
         raise ValueError(f"{path} holds a {type(config).__name__}, not the object a config.json is")
-    return config, str(config.get("name") or path.resolve().parent.name)
+    shown = os.fspath(source) if Path(source).name == path.name else os.path.join(source, path.name)
+    return config, str(config.get("name") or path.resolve().parent.name), shown

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mini_engine.catalog.hf_families import WINDOW_BY_DEFAULT, WINDOW_OFF_BY_DEFAULT
+from mini_engine.arguments import shown
+from mini_engine.catalog.hf_families import MIXTURES, WINDOW_BY_DEFAULT, WINDOW_OFF_BY_DEFAULT
 
 FULL = frozenset([
     "full_attention", "attention", "full", "global", "global_attention", "indexed_attention",
@@ -157,6 +158,14 @@ def _shape(reader: Any, layer: int, windowed: bool, heads: int, head_dim: int) -
 def expert_layers(reader: Any, layers: int) -> dict[str, Any]:
     """Mixture-of-experts fields of a `ModelSpec`; nothing for a dense model."""
     experts = reader.get("num_experts")
+    per_token, chosen = reader.find("num_experts_per_tok")
+    if experts is None and reader.config.get("enable_moe_block") is not False:
+        if chosen:
+            raise ValueError(
+                f"{per_token}={shown(chosen)}, but num_experts, n_routed_experts or num_local_experts is missing"
+            )
+        if reader.model_type in MIXTURES:
+            reader.integer("num_experts")
     if isinstance(experts, list):
         raise ValueError(f"num_experts={experts!r} differs between layers, which a ModelSpec cannot hold")
     if not experts or experts == 1 or reader.config.get("enable_moe_block") is False:

@@ -28,6 +28,7 @@ class ModelSpec:
     intermediate_size: int
     vocab_size: int
     max_position_embeddings: int
+    """0 when the configuration does not say: enough to size the cache, not to run the model."""
     rms_norm_eps: float = 1e-5
     rope_theta: float = 10000.0
     rope_scaling: Mapping[str, Any] | None = field(default=None, hash=False)
@@ -40,6 +41,9 @@ class ModelSpec:
     """The MLP has three matrices (gate, up, down) rather than two."""
     learned_positions: int = 0
     """Rows of a table of learned positions; 0 where positions are rotated."""
+
+    quantization: str = ""
+    """How the file says its weights are stored, such as 'gptq, 4 bits'; "" when it says nothing."""
 
     # Latent attention (MLA): one vector per token and layer instead of keys and values per head.
     kv_lora_rank: int | None = None
@@ -74,6 +78,7 @@ class ModelSpec:
     def __post_init__(self) -> None:
         for name in COUNTS:
             count(name, getattr(self, name))
+        count("max_position_embeddings", self.max_position_embeddings, minimum=0)
         latent = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
         if any(getattr(self, name) is not None for name in latent):
             for name in latent:
@@ -127,9 +132,11 @@ class ModelSpec:
         `head_dim` is taken when given, and hidden_size / num_attention_heads only when it is not. ValueError names
         what is missing.
         """
-        from mini_engine.catalog.hf_config import read_config
+        from mini_engine.catalog.hf_config import naming, read_config
 
-        return cls(**read_config(source))
+        fields, where = read_config(source)
+        with naming(where):
+            return cls(**fields)
 
     @property
     def max_model_len(self) -> int:
@@ -205,7 +212,6 @@ COUNTS = (
     "head_dim",
     "intermediate_size",
     "vocab_size",
-    "max_position_embeddings",
 )
 
 

@@ -52,6 +52,10 @@ class HFFolder:
             spec = ModelSpec.from_hf_config(
                 {**config, "architectures": [architecture], "model_type": family.model_type}
             )
+            if (
+                not spec.max_position_embeddings
+            ):  # enough for a calculator, not for a model that must know where to stop
+                raise ValueError("the configuration lacks max_position_embeddings")
         except UnsupportedModelError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:  # a value missing or of the wrong type

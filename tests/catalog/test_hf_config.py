@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import re
 
 import pytest
 
@@ -249,7 +250,6 @@ def test_end_tokens(eos, expected):
         "num_attention_heads",
         "intermediate_size",
         "vocab_size",
-        "max_position_embeddings",
     ],
 )
 def test_a_missing_field_is_named(field):
@@ -396,3 +396,113 @@ def test_a_value_of_the_wrong_kind_is_named_with_its_field(field):
 def test_null_counts_as_absent():
     fields = dict.fromkeys([*NUMBERS, *hf_kinds.LISTS, *hf_kinds.OBJECTS, *hf_kinds.SWITCHES, "sliding_window_pattern"])
     assert ModelSpec.from_hf_config(fields | PLAIN) == ModelSpec.from_hf_config(PLAIN)
+
+
+def test_latent_attention_without_its_rank_is_refused():
+    """Read as ordinary heads, its cache would be many times too large."""
+    for changes in ({"kv_lora_rank": None}, {"kv_lora_rank": None, "qk_nope_head_dim": None}):
+        with pytest.raises(ValueError, match="kv_lora_rank"):
+            ModelSpec.from_hf_config(LATENT | changes)
+    bare = {**PLAIN, "architectures": ["DeepseekV2ForCausalLM"]}
+    with pytest.raises(ValueError, match="a model with latent attention"):
+        ModelSpec.from_hf_config(bare)
+    for family in ("minicpm3", "kimi_k2", "deepseek_v2"):
+        with pytest.raises(ValueError, match="kv_lora_rank"):
+            ModelSpec.from_hf_config(PLAIN | {"model_type": family})
+    ordinary = {
+        "kv_lora_rank": None,
+        "q_lora_rank": None,
+        "qk_nope_head_dim": 0,
+        "qk_rope_head_dim": 0,
+        "v_head_dim": 0,
+    }
+    spec = ModelSpec.from_hf_config(bare | {"model_type": "deepseek_v2", "use_mla": False} | ordinary)
+    assert not spec.is_mla
+    assert spec.kv_shapes == ((2, 16),) * 4
+
+
+@pytest.mark.parametrize("family", ["t5", "mt5", "bart", "whisper"])
+def test_encoder_decoders_are_refused_with_and_without_the_switch(family):
+    with pytest.raises(ValueError, match="cross-attention"):
+        ModelSpec.from_hf_config(PLAIN | {"model_type": family})
+
+
+def test_a_mixture_without_its_number_of_experts_is_refused():
+    with pytest.raises(ValueError, match="num_experts_per_tok=2, but num_experts"):
+        ModelSpec.from_hf_config(PLAIN | {"num_experts_per_tok": 2})
+    with pytest.raises(ValueError, match="moe_topk=2, but num_experts"):
+        ModelSpec.from_hf_config(PLAIN | {"moe_topk": 2})
+    with pytest.raises(ValueError, match="lacks num_experts"):
+        ModelSpec.from_hf_config(PLAIN | {"model_type": "mixtral"})
+    assert ModelSpec.from_hf_config(PLAIN | {"num_experts": 1, "num_experts_per_tok": 1}).num_experts == 0
+    assert ModelSpec.from_hf_config(PLAIN | {"num_experts_per_tok": None}).num_experts == 0
+
+
+def test_positions_that_are_not_written_are_not_invented():
+    without = {key: value for key, value in PLAIN.items() if key != "max_position_embeddings"}
+    assert ModelSpec.from_hf_config(without).max_position_embeddings == 0
+    assert ModelSpec.from_hf_config({"text_config": without}).max_position_embeddings == 0
+    with pytest.raises(
+        ValueError, match="lacks max_position_embeddings or n_positions"
+    ):  # they are part of its weights
+        ModelSpec.from_hf_config(without | {"model_type": "gpt2"})
+
+
+def test_a_nested_model_of_no_type_takes_no_defaults():
+    with pytest.raises(ValueError, match=r"no model_type, read as a llama\) lacks num_hidden_layers"):
+        ModelSpec.from_hf_config({"text_config": {"hidden_size": 64}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"sliding_window": -4096}, "sliding_window=-4096 must be at least 1"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads=0 must be at least 1"),
+        ({"num_key_value_heads": None, "n_head_kv": -2}, "n_head_kv=-2 must be at least 1"),
+        ({"num_hidden_layers": None, "n_layer": 0}, "n_layer=0 must be at least 1"),
+        ({"hidden_size": None, "n_embd": 6.5}, "n_embd=6.5 must be one integer"),
+        ({"head_dim": -16}, "head_dim=-16 must be at least 1"),
+        ({"max_position_embeddings": 0}, "max_position_embeddings=0 must be at least 1"),
+        ({"num_key_value_heads": [2, -1, 2, 2]}, "num_key_value_heads="),
+        ({"vocab_size": None}, "lacks vocab_size"),
+        ({"layer_types": ["mamba"] * 4}, "none of the 4 layers has attention"),
+    ],
+)
+def test_an_error_names_the_file_and_the_field_in_it(tmp_path, monkeypatch, changes, message):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text(json.dumps(PLAIN | changes))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for given in ("model/config.json", "model", "model/", str(tmp_path / "model"), "~/model", "~/model/config.json"):
+        with pytest.raises(ValueError, match=re.escape(message)) as caught:
+            ModelSpec.from_hf_config(given)
+        assert str(caught.value).startswith(given.removesuffix("/").removesuffix("/config.json") + "/config.json")
+
+
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text(json.dumps(PLAIN))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert ModelSpec.from_hf_config("~/config.json") == ModelSpec.from_hf_config(tmp_path)
+    assert ModelSpec.from_hf_config("~").num_hidden_layers == 4
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "gptq, 4 bits"),
+        ({"quant_method": "awq", "bits": 4, "version": "gemm"}, "awq, 4 bits"),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": True, "load_in_8bit": False}, "bitsandbytes, 4 bits"),
+        ({"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}, "fp8, 8 bits"),
+        ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, "mxfp4, 4 bits"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 8}}}}, "compressed-tensors, 8 bits"),
+        ({"quant_method": "quanto", "weights": "int8"}, "quanto, 8 bits"),
+        ({"group_size": 64, "bits": 4}, "4 bits"),
+        ({"quant_method": "something-new"}, "something-new, an unknown number of bits"),
+        ({}, ""),
+    ],
+)  # fmt: skip
+def test_quantized_weights_are_named_with_their_bits(section, words):
+    assert read(quantization_config=section).quantization == words
+    assert ModelSpec.from_hf_config({"text_config": LLAMA, "quantization_config": section}).quantization == words
+    with pytest.raises(ValueError, match=r"quantization_config=.* must be an object"):
+        read(quantization_config=[4])

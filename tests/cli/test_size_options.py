@@ -130,7 +130,6 @@ REQUIRED = [
     "num_attention_heads",
     "intermediate_size",
     "vocab_size",
-    "max_position_embeddings",
     "num_experts_per_tok",
 ]
 

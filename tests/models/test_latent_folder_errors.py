@@ -72,7 +72,7 @@ def test_unsupported_configurations(folder, changes, fragments):
             dict.fromkeys(
                 ["kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "qk_head_dim", "q_lora_rank"]
             ),
-            ["needs kv_lora_rank"],
+            ["lacks kv_lora_rank"],
         ),
         ({"kv_lora_rank": 0}, ["kv_lora_rank=0"]),
         ({"kv_lora_rank": "24"}, ["kv_lora_rank='24'"]),
