@@ -55,12 +55,12 @@ def _(requests: int, budget: Real, kv_per_token: Real, S: int, block: int | None
     if block is None:
         yield "budget // (bytes per token × tokens)"
         ratio = amount("budget", budget) / (per_token * S)
-        yield f"= {amount('budget', budget):,} // ({exact(per_token)} × {S:,}) = {requests:,} requests ({significant(ratio)} before rounding down)"
+        yield f"= {amount('budget', budget):,} // ({exact(per_token)} × {S:,}) = {_requests(requests)} ({significant(ratio)} before rounding down)"
     else:
         blocks = int(amount("budget", budget) // (per_token * block))
         yield "(budget // (bytes per token × block)) // ceil(tokens / block)"
         yield f"= ({amount('budget', budget):,} // ({exact(per_token)} × {block})) // ceil({S:,} / {block})"
-        yield f"= {blocks:,} blocks // {ceil_div(S, block):,} blocks = {requests:,} requests"
+        yield f"= {blocks:,} blocks // {ceil_div(S, block):,} blocks = {_requests(requests)}"
 
 
 @explained("rounding up to whole blocks")
@@ -92,3 +92,7 @@ def _(ratio: Fraction, num_blocks: int, block: int, max_model_len: int) -> Itera
     yield f"= {num_blocks:,} × {block} / {max_model_len:,} = {num_blocks * block:,} tokens / {max_model_len:,} = {float(ratio):.2f}x"
     lengths = dict.fromkeys((max_model_len, max(1, max_model_len // 2)))
     yield f"it holds {' or '.join(f'{num_blocks * block // n:,} of {n:,} tokens' for n in lengths)}"
+
+
+def _requests(number: int) -> str:
+    return f"{number:,} request{'' if number == 1 else 's'}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import os
 import sys
 import textwrap
 from collections.abc import Callable
@@ -13,8 +15,9 @@ from typing import Any
 
 from mini_engine import arguments
 from mini_engine.catalog import ModelSpec, get_gpu, get_model, list_gpus, list_models
-from mini_engine.sizing import size
-from mini_engine.sizing.report import as_json, as_text
+from mini_engine.sizing.report import answer_text, as_json, as_text, title
+from mini_engine.sizing.result import CacheSizing, Sizing
+from mini_engine.sizing.sizing import parameters, size, size_cache, uncounted
 from mini_engine.units import DTYPE_BYTES, GB
 
 
@@ -72,17 +75,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--active-params",
         type=_parameters,
         metavar="N",
-        help="of them used per token, such as 3e9, for a mixture of experts (default: all)",
+        help="of them used per token, such as 3e9 (default: all but the experts that a token does not use)",
     )
     add("--list", action="store_true", help="print the names of the models and GPUs in the tables, and nothing else")
     add("--json", action="store_true", help="print one JSON object")
     add(
         "--why",
-        nargs="?",
         type=_question,
-        const=0,
+        nargs="*",
         metavar="N",
-        help="answer twelve questions with this model's numbers, or the Nth alone",
+        help="answer twelve questions with this model's numbers; --why 7 2 prints answers 7 and 2 only",
     )
 
 
@@ -94,41 +96,50 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if args.model is None:
         raise ValueError("--model is missing: give a name (--list prints them), or the path of a config.json")
-    sizing = size(
-        find_model(args.model),
-        _known(get_gpu, args.gpu),
-        tp=args.tp,
-        context=args.context,
-        batch=args.batch,
-        kv_dtype=args.kv_dtype,
-        dtype=args.dtype,
-        util=args.util,
-        overhead=args.overhead_gb,
-        block=args.block,
-        memory=args.memory,
-        num_params=args.params,
-        num_active_params=args.active_params,
-    )
+    sizing = _sized(args)
+    wanted = args.why or ([] if args.why is None else list(range(1, 13)))
     answers: list[tuple[str, str]] = []
-    if args.why is not None:
-        from mini_engine.sizing.why import answers as answered
+    if wanted:
+        from mini_engine.sizing import why
 
-        answers = answered(sizing, args.why or None)
+        if not isinstance(sizing, Sizing):
+            raise ValueError(f"--why: {uncounted(sizing.model)}: {GIVE_THEM}")
+        answers = why.answers(sizing, wanted)
     if args.json:
         json.dump(as_json(sizing, answers), sys.stdout, indent=1, ensure_ascii=False, allow_nan=False)
         print()
+    elif args.why:
+        print("\n\n".join([title(sizing), *(answer_text(n, *each) for n, each in zip(wanted, answers, strict=True))]))
     else:
-        print(as_text(sizing, answers, first=args.why or 1))
+        print(as_text(sizing, answers))
     return 0
+
+
+GIVE_THEM = "give them with --params 80e9"
+
+
+def _sized(args: argparse.Namespace) -> CacheSizing:
+    """All of the sizing, or what can be said of the K/V alone, with a note that says how to get the rest."""
+    model, gpu = find_model(args.model), _known(get_gpu, args.gpu)
+    deployment = {
+        name: getattr(args, name) for name in ("tp", "context", "batch", "kv_dtype", "dtype", "util", "block", "memory")
+    }
+    deployment["overhead"] = args.overhead_gb
+    reason = uncounted(model)
+    if args.params is None and args.active_params is None and reason:
+        sizing = size_cache(model, gpu, **deployment)
+        missing = f"{reason}, so what needs them is left out, what fits and how fast: {GIVE_THEM}"
+        return dataclasses.replace(sizing, notes=(missing, *sizing.notes))
+    return size(model, gpu, **deployment, num_params=args.params, num_active_params=args.active_params)
 
 
 def find_model(name: str) -> ModelSpec:
     """A model by the path of its config.json or folder, or by its name in the table. ValueError lists near names."""
     try:
-        found = Path(name).exists()
+        found = Path(os.path.expanduser(name)).exists()
     except (OSError, ValueError):  # too long for a path, or with a character that no path has
         found = False
-    if found or name.endswith(".json") or "/" in name or "\\" in name:
+    if found or name.endswith(".json") or "/" in name or "\\" in name or name.startswith("~"):
         return ModelSpec.from_hf_config(name)
     return _known(get_model, name)
 
@@ -165,9 +176,9 @@ def _as_integer(text: str) -> Any:
 
 
 _count = _option(lambda text: arguments.count("value", _as_integer(text), limit=10**9))
-_question = _option(lambda text: arguments.count("value", _as_integer(text), limit=12))
 _share = _option(lambda text: arguments.share("value", text))
 _gigabytes = _option(_bytes)
 _dtype = _option(lambda text: arguments.choice("value", text, tuple(DTYPE_BYTES)))
 _memory = _option(lambda text: arguments.choice("value", text, ("nominal", "reported")))
-_parameters = _option(lambda text: arguments.amount("value", text, minimum=1))
+_parameters = _option(lambda text: parameters("value", text))
+_question = _option(lambda text: arguments.count("value", _as_integer(text), limit=12))

@@ -4,47 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mini_engine.sizing.result import Sizing
-from mini_engine.units import format_bytes, format_rate
+from mini_engine.sizing.reads import expected_experts, most_experts
+from mini_engine.sizing.result import CacheSizing, Sizing
+from mini_engine.units import format_bytes, format_rate, significant
 
 
 def notes_of(s: Sizing) -> Iterator[str]:
     """One sentence for each, the gravest first."""
     yield from _memory(s)
-    yield from _layers(s)
-    yield from _sharding(s)
+    yield from _precision(s)
+    yield from cache_notes(s)
     yield from _experts(s)
     yield from _hardware(s)
 
 
+def cache_notes(s: CacheSizing) -> Iterator[str]:
+    """Those that are about the K/V alone."""
+    yield from _positions(s)
+    yield from _layers(s)
+    yield from _sharding(s)
+
+
 def _memory(s: Sizing) -> Iterator[str]:
-    if not s.weights_fit:
-        remedy = (
-            f"it takes at least {s.least_tp:,} such GPUs for the weights alone"
-            if s.least_tp
-            else "the overhead alone fills a card"
-        )
+    if s.weights_fit:
+        return
+    usable = f"{float(s.util) * 100:.4g}% of {format_bytes(s.memory)}"
+    if s.least_tp is None:
+        yield f"the overhead of {format_bytes(s.overhead)} per GPU alone fills a card ({usable}): give less overhead"
+        return
+    yield (
+        f"the weights do not fit: {format_bytes(s.weights_per_gpu)} per GPU, with {format_bytes(s.overhead)} of "
+        f"overhead; it takes at least {s.least_tp:,} such GPUs for the weights alone. Times and rates are those of a "
+        "card that could hold them"
+    )
+
+
+def _precision(s: Sizing) -> Iterator[str]:
+    if s.model.quantization:
         yield (
-            f"the weights do not fit: {format_bytes(s.weights_per_gpu)} per GPU, with {format_bytes(s.overhead)} of "
-            f"overhead; {remedy}. Times and rates are those of a card that could hold them"
+            f"the file says that its weights are quantized ({s.model.quantization}); here every one counts as {s.dtype}: "
+            "choose another with dtype (--dtype); 8 bits are the fewest it knows, without scales"
         )
-    if s.context > s.model.max_position_embeddings:
-        yield f"the context of {s.context:,} is more than the {s.model.max_position_embeddings:,} positions the model was made for"
 
 
-def _layers(s: Sizing) -> Iterator[str]:
+def _positions(s: CacheSizing) -> Iterator[str]:
+    limit = s.model.max_position_embeddings
+    if not limit:
+        yield f"the file has no max_position_embeddings: whether the model was made for {s.context:,} tokens is not known"
+    elif s.context > limit:
+        yield f"the context of {s.context:,} is more than the {limit:,} positions the model was made for"
+
+
+def _layers(s: CacheSizing) -> Iterator[str]:
     m = s.model
     if m.num_windowed_layers:
         yield (
-            f"{m.num_windowed_layers} of {m.num_attention_layers} attention layers keep a window: concurrency is given "
-            "both for an engine that keeps every layer in full and for one that gives windows back; FLOPs of attention "
-            "are counted as if all layers were full"
+            f"{m.num_windowed_layers} of {m.num_attention_layers} attention layers keep a window. What fits is given for "
+            "an engine that keeps every layer in full, and for one that gives windows back; a step reads and computes the "
+            "windows only"
         )
     if m.layers_without_kv:
         yield f"{len(m.layers_without_kv)} of {m.num_hidden_layers} layers have no K/V; their fixed state per sequence is not counted"
 
 
-def _sharding(s: Sizing) -> Iterator[str]:
+def _sharding(s: CacheSizing) -> Iterator[str]:
     m, tp = s.model, s.tp
     if not m.is_mla and m.num_key_value_heads % tp:
         yield f"{tp} GPUs do not divide {m.num_key_value_heads} KV heads evenly: some heads are held more than once; an engine may refuse this"
@@ -53,13 +76,21 @@ def _sharding(s: Sizing) -> Iterator[str]:
 
 
 def _experts(s: Sizing) -> Iterator[str]:
-    if s.model.num_experts and s.num_active_params == s.num_params and not s.counted:
+    m = s.model
+    if not m.num_experts:
+        return
+    if s.active_deduced:
         yield (
-            "all parameters count as used by every token, which is far too much for a mixture of experts: give the "
-            "active ones (num_active_params, --active-params) for its times"
+            f"{s.num_active_params:,} parameters count as active: all that were given, less the experts that a token does "
+            "not use; a better number goes beside it (num_active_params, --active-params)"
         )
-    elif s.model.num_experts:
-        yield f"a step reads at most {s.num_read_params:,} parameters, counting only the experts its tokens can be routed to"
+    if s.batch > 1:
+        most, expected = most_experts(m, s.batch), expected_experts(m, s.batch)
+        yield (
+            f"of {m.num_experts} experts in a layer, a step of {s.batch:,} tokens needs {m.num_experts_per_tok} if all "
+            f"agree, which the floor counts, {significant(expected, 3)} on average if all are equally likely, and "
+            f"{most} at most"
+        )
 
 
 def _hardware(s: Sizing) -> Iterator[str]:

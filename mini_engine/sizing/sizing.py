@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from fractions import Fraction
 from typing import Any
 
@@ -20,22 +21,16 @@ from mini_engine.geometry import (
     params,
     weight_bytes,
 )
-from mini_engine.roofline import (
-    batch_for_ridge,
-    decode_step_time,
-    prefill_flops,
-    prefill_time,
-    ridge_point,
-    throughput_ceiling,
-    tokens_per_s,
-)
-from mini_engine.sizing.notes import notes_of
-from mini_engine.sizing.result import Sizing
-from mini_engine.sizing.shards import decode_head_dim, in_blocks, one_shard, prefill_head_dim
+from mini_engine.roofline import batch_for_ridge, prefill_time, ridge_point, throughput_ceiling, tokens_per_s
+from mini_engine.sizing.notes import cache_notes, notes_of
+from mini_engine.sizing.reads import idle_params, lookup_params, reads
+from mini_engine.sizing.result import CacheSizing, Sizing
+from mini_engine.sizing.shards import in_blocks, one_shard
+from mini_engine.sizing.step import attention_flops, decode_step, kinds_of_layer, prefill_work
 from mini_engine.units import GB, dtype_bytes
 
 
-def size(
+def size_cache(
     model: ModelSpec,
     gpu: GPUSpec,
     *,
@@ -48,72 +43,16 @@ def size(
     overhead: Real = 2 * GB,
     block: int = 16,
     memory: str = "nominal",
-    num_params: Real | None = None,
-    num_active_params: Real | None = None,
-) -> Sizing:
-    """Size `model` on `tp` GPUs. ValueError names the argument that is not valid.
-
-    memory: "nominal", the size on the box, or "reported", what the driver shows. overhead: bytes of activations and
-    runtime per GPU. num_params: for models whose weights cannot be counted from their configuration, with
-    num_active_params, what one token uses of them, for a mixture of experts (default: all).
-    """
+) -> CacheSizing:
+    """The K/V of `model` on `tp` GPUs, for which its weights need not be known. ValueError names the wrong argument."""
     model, gpu = model_spec("model", model), gpu_spec("gpu", gpu)
     tp, block = count("tp", tp, limit=10**6), count("block", block, limit=10**6)
     context, batch = count("context", context, limit=10**9), count("batch", batch, limit=10**9)
-    overhead, util = amount("overhead", overhead), share("util", util)
     dtype_bytes("dtype", dtype)
-    card = _memory(gpu, memory)
-    total, active, read = _parameters(model, num_params, num_active_params, batch)
-    weights = Fraction(total * dtype_bytes("dtype", dtype), tp)
-    flops = gpu.fp8_flops if dtype == "fp8" and gpu.fp8_flops else gpu.bf16_flops
-
-    per_token, per_gpu = kv_bytes_per_token(model, kv_dtype), kv_bytes_per_token_per_gpu(model, tp, kv_dtype)
     shard = one_shard(model, tp)
-    per_sequence = kv_bytes_hybrid(shard, shard.layer_windows, context, kv_dtype)
-    reserved = in_blocks(shard, context, block, kv_dtype)
-    budget = kv_budget(card, weights, overhead, util)
-
-    head_dim = decode_head_dim(model)
-    layers, heads = model.num_attention_layers, model.num_attention_heads
-    read_bytes = Fraction(read * dtype_bytes("dtype", dtype), tp)
-    step_arguments = (
-        read_bytes,
-        Fraction(per_sequence, context),
-        context,
-        batch,
-        gpu.memory_bandwidth,
-        active,
-        flops,
-        layers,
-        heads,
-        head_dim,
-        tp,
-    )
-    step = decode_step_time(*step_arguments)
-    ridge = ridge_point(flops, gpu.memory_bandwidth)
-    flops_per_sequence = Fraction(2 * active + 4 * layers * heads * head_dim * context, tp)
-    ridge_batch = batch_for_ridge(read_bytes, Fraction(per_sequence, context), context, flops_per_sequence, ridge)
-    work = prefill_flops(active, context, layers, heads, prefill_head_dim(model))
-
-    concurrency = max_concurrency(budget, per_gpu, context, block)
-    working = [
-        kv_total_bytes.explain(model, context, batch, kv_dtype),
-        kv_bytes_per_token_per_gpu.explain(model, tp, kv_dtype),
-        *(
-            [kv_bytes_hybrid.explain(shard, shard.layer_windows, context, kv_dtype)]
-            if model.num_windowed_layers
-            else []
-        ),
-        *([weight_bytes.explain(model, dtype, tp)] if num_params is None else []),
-        kv_budget.explain(card, weights, overhead, util),
-        max_concurrency.explain(budget, per_gpu, context, block),
-        max_context.explain(budget, per_gpu, batch),
-        decode_step_time.explain(*step_arguments),
-        tokens_per_s.explain(batch, step.total),
-        prefill_flops.explain(active, context, layers, heads, prefill_head_dim(model)),
-        prefill_time.explain(work, flops, tp),
-    ]
-    sizing = Sizing(
+    full = dataclasses.replace(shard, layer_windows=(None,) * model.num_attention_layers)
+    windowed = [kv_bytes_hybrid.explain(shard, shard.layer_windows, context, kv_dtype)]
+    sizing = CacheSizing(
         model=model,
         gpu=gpu,
         tp=tp,
@@ -121,34 +60,111 @@ def size(
         batch=batch,
         kv_dtype=kv_dtype,
         dtype=dtype,
-        util=util,
-        overhead=overhead,
+        util=share("util", util),
+        overhead=amount("overhead", overhead),
         block=block,
-        memory=card,
+        memory=_memory(gpu, memory),
+        kv_per_token=kv_bytes_per_token(model, kv_dtype),
+        kv_per_token_per_gpu=kv_bytes_per_token_per_gpu(model, tp, kv_dtype),
+        kv_total=kv_total_bytes(model, context, batch, kv_dtype),
+        kv_per_sequence_per_gpu=kv_bytes_hybrid(shard, shard.layer_windows, context, kv_dtype),
+        reserved_per_sequence_per_gpu=in_blocks(shard, context, block, kv_dtype),
+        full_per_sequence_per_gpu=in_blocks(full, context, block, kv_dtype),
+        working=(
+            kv_total_bytes.explain(model, context, batch, kv_dtype),
+            kv_bytes_per_token_per_gpu.explain(model, tp, kv_dtype),
+            *(windowed if model.num_windowed_layers else []),
+        ),
+        notes=(),
+    )
+    return dataclasses.replace(sizing, notes=tuple(cache_notes(sizing)))
+
+
+def size(
+    model: ModelSpec,
+    gpu: GPUSpec,
+    *,
+    num_params: Real | None = None,
+    num_active_params: Real | None = None,
+    **deployment: Any,
+) -> Sizing:
+    """Size `model` on some GPUs. ValueError names the argument that is not valid.
+
+    `deployment`: the arguments of `size_cache`. tp, context, batch; kv_dtype, dtype (of the weights); util, the share of
+    the card to use; overhead, bytes of activations and runtime per GPU; block, tokens per cache block; memory: "nominal",
+    the size on the box, or "reported", what the driver shows.
+
+    num_params: for models whose weights cannot be counted from their configuration, with num_active_params, what one
+    token uses of them, for a mixture of experts (default: all but the experts that it does not use).
+    """
+    cache = size_cache(model, gpu, **deployment)
+    tp, context, batch, kv_dtype, dtype = cache.tp, cache.context, cache.batch, cache.kv_dtype, cache.dtype
+    total, active = _parameters(model, num_params, num_active_params)
+    read = reads(model, total, active, batch)
+    per_element = dtype_bytes("dtype", dtype)
+    weights = Fraction(total * per_element, tp)
+    flops = gpu.fp8_flops if dtype == "fp8" and gpu.fp8_flops else gpu.bf16_flops
+    budget = kv_budget(cache.memory, weights, cache.overhead, cache.util)
+    per_gpu, per_sequence = cache.kv_per_token_per_gpu, cache.kv_per_sequence_per_gpu
+
+    computed = max(1, active - lookup_params(model))
+    kinds = kinds_of_layer(model, one_shard(model, tp), context)
+    steps = [
+        decode_step(
+            model,
+            kinds,
+            gpu,
+            batch=batch,
+            tp=tp,
+            read_bytes=Fraction(number * per_element, tp),
+            computed=computed,
+            kv_dtype=kv_dtype,
+            flops=flops,
+        )
+        for number in (read.least, read.expected)
+    ]
+    (step, step_working), (expected_step, _) = steps
+    ridge = ridge_point(flops, gpu.memory_bandwidth)
+    flops_per_sequence = Fraction(2 * computed + attention_flops(model, kinds), tp)
+    read_bytes = Fraction(read.least * per_element, tp)
+    work, prefill_working = prefill_work(model, context, computed)
+    concurrency = max_concurrency(budget, per_gpu, context, cache.block)
+    known = {field.name: getattr(cache, field.name) for field in dataclasses.fields(cache)}
+    known["working"] = (
+        *cache.working,
+        *([weight_bytes.explain(model, dtype, tp)] if num_params is None else []),
+        kv_budget.explain(cache.memory, weights, cache.overhead, cache.util),
+        max_concurrency.explain(budget, per_gpu, context, cache.block),
+        max_context.explain(budget, per_gpu, batch),
+        step_working,
+        tokens_per_s.explain(batch, step.total),
+        prefill_working,
+        prefill_time.explain(work, flops, tp),
+    )
+    sizing = Sizing(
+        **known,
         num_params=total,
         num_active_params=active,
-        num_read_params=read,
+        reads=read,
         counted=num_params is None,
+        active_deduced=num_params is not None and num_active_params is None and model.num_experts > 0,
         flops=flops,
-        kv_per_token=per_token,
-        kv_per_token_per_gpu=per_gpu,
-        kv_total=kv_total_bytes(model, context, batch, kv_dtype),
-        kv_per_sequence_per_gpu=per_sequence,
-        reserved_per_sequence_per_gpu=reserved,
         weights_per_gpu=weights,
         budget=budget,
         concurrency=concurrency,
-        concurrency_windowed=budget // reserved if model.num_windowed_layers else concurrency,
+        concurrency_windowed=budget // cache.reserved_per_sequence_per_gpu
+        if model.num_windowed_layers
+        else concurrency,
         max_context=max_context(budget, per_gpu, batch),
-        fits=reserved * batch <= budget,
         step=step,
+        expected_step=expected_step,
         tokens_per_s=tokens_per_s(batch, step.total),
         throughput_ceiling=throughput_ceiling(gpu.memory_bandwidth, Fraction(per_sequence, context), context),
-        batch_for_ridge=ridge_batch,
+        batch_for_ridge=batch_for_ridge(
+            read_bytes, Fraction(per_sequence, context), context, flops_per_sequence, ridge
+        ),
         ridge=ridge,
         prefill=prefill_time(work, flops, tp),
-        working=tuple(working),
-        notes=(),
     )
     return dataclasses.replace(sizing, notes=tuple(notes_of(sizing)))
 
@@ -162,18 +178,43 @@ def _memory(gpu: GPUSpec, memory: str) -> int:
     return gpu.reported_memory_bytes
 
 
-def _parameters(model: ModelSpec, given: Real | None, active: Real | None, batch: int) -> tuple[int, int, int]:
-    """(all parameters, those active per token, those read by a step of `batch` tokens)."""
+def uncounted(model: ModelSpec) -> str:
+    """Why the parameters of `model` cannot be counted from its configuration; "" when they can."""
+    try:
+        params(model)
+    except ValueError as error:
+        return str(error).removeprefix("layers_without_kv: ").partition(";")[0]
+    return ""
+
+
+def parameters(name: str, value: Any) -> int:
+    """A number of parameters, such as 80e9. ValueError names the argument `name`, and how to write what people mean."""
+    try:
+        return amount(name, value, minimum=1)
+    except ValueError:
+        letter = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmbt])\s*", value.lower()) if isinstance(value, str) else None
+        if letter is None:
+            raise
+        power = {"k": 3, "m": 6, "b": 9, "t": 12}[letter[2]]
+        raise ValueError(f"{name}={shown(value)} has a unit: write {letter[1]}e{power}") from None
+
+
+def _parameters(model: ModelSpec, given: Real | None, active: Real | None) -> tuple[int, int]:
+    """(all parameters, those active per token)."""
     if given is None and active is not None:
         raise ValueError(f"num_active_params={shown(active)} needs num_params too")
     if given is not None:
-        total = amount("num_params", given, minimum=1)
-        used = total if active is None else amount("num_active_params", active, minimum=1, limit=total)
-        return total, used, min(total, used * batch)
-    try:
-        return params(model), active_params(model), active_params(model, batch)
-    except ValueError as error:
-        raise ValueError(f"{error}: num_params=80e9, or --params 80e9 on the command line") from None
+        total = parameters("num_params", given)
+        if active is None:
+            return total, max(1, total - idle_params(model))
+        used = parameters("num_active_params", active)
+        if used > total:
+            raise ValueError(f"num_active_params={shown(active)} is more than num_params={shown(given)}")
+        return total, used
+    reason = uncounted(model)
+    if reason:
+        raise ValueError(f"{reason}: give the number of parameters, such as num_params=80e9")
+    return params(model), active_params(model)
 
 
 def vary(s: Sizing, **changes: object) -> Sizing:

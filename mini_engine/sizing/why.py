@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mini_engine.sizing import why_memory as memory
 from mini_engine.sizing import why_speed as speed
 from mini_engine.sizing.result import Sizing
@@ -22,7 +24,7 @@ QUESTIONS = {
 }
 
 
-def answers(s: Sizing, number: int | None = None) -> list[tuple[str, str]]:
-    """(question, answer) twelve times, or for question `number` alone, from 1. Every figure is computed from `s`."""
-    asked = list(QUESTIONS.items())
-    return [(question, answer(s)) for question, answer in (asked if number is None else asked[number - 1 : number])]
+def answers(s: Sizing, numbers: Iterable[int] = range(1, 13)) -> list[tuple[str, str]]:
+    """(question, answer) for each of `numbers`, from 1; all twelve unless told. Every figure is computed from `s`."""
+    questions = list(QUESTIONS.items())
+    return [(question, answer(s)) for question, answer in (questions[number - 1] for number in numbers)]

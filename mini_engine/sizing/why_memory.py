@@ -82,7 +82,7 @@ def fp8(s: Sizing) -> str:
             f"of {2 * m.latent_dim:,}."
         )
     if not s.weights_fit:
-        return f"{text} The weights stay as they are, and here they do not fit."
+        return f"{text} The weights stay as they are, and here {s.obstacle.replace('the weights', 'they')}."
     return (
         f"{text} The weights stay as they are. At {s.context:,} tokens the budget holds "
         f"{sequences(in_fp8.concurrency)} instead of {in_bf16.concurrency:,}."
@@ -97,7 +97,7 @@ def requests(s: Sizing) -> str:
         )
         return (
             f"Because requests differ in size. One takes, on each GPU, {sizes}. What is scarce is tokens, whoever they "
-            "belong to, so admit by tokens or blocks. Here the weights leave no room for any."
+            f"belong to, so admit by tokens or blocks. Here {s.obstacle}, so there is no room for any."
         )
     fits = ", ".join(
         f"{max_concurrency(s.budget, s.kv_per_token_per_gpu, n, s.block):,} of {n:,} tokens"
@@ -114,7 +114,7 @@ def tensor_parallel(s: Sizing) -> str:
     m, found = s.model, []
     for tp in (1, 2, 4, 8, 16):
         other = vary(s, tp=tp)
-        fits = sequences(other.concurrency) if other.weights_fit else "the weights do not fit"
+        fits = sequences(other.concurrency) if other.weights_fit else other.obstacle
         found.append(f"tp {tp}: {kv_bytes_per_token_per_gpu(m, tp, s.kv_dtype):,} B per token per GPU, {fits}")
     heads = m.num_key_value_heads
     if m.is_mla:
@@ -177,6 +177,6 @@ def eviction(s: Sizing) -> str:
         return f"{rule} Here there is no room for a single block, so there is no cache to speak of."
     return (
         f"{rule} The pool has {blocks:,} blocks of {s.block:,} tokens, so {blocks * s.block:,} tokens of new K/V push "
-        f"out whatever is not used again. At {significant(s.tokens_per_s)} generated tokens per second alone that takes "
+        f"out whatever is not used again. At {significant(s.tokens_per_s)} generated tokens per second, the most there can be, that takes "
         f"{format_seconds(blocks * s.block / s.tokens_per_s)}; prompts come on top."
     )

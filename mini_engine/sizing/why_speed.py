@@ -6,6 +6,7 @@ from fractions import Fraction
 
 from mini_engine.catalog import get_model
 from mini_engine.geometry import active_params, kv_bytes_per_token, kv_bytes_quant, kv_elems_per_token, params
+from mini_engine.sizing.reads import reads
 from mini_engine.sizing.result import Sizing, sequences
 from mini_engine.sizing.sizing import vary
 from mini_engine.units import format_bytes, format_seconds, significant
@@ -15,7 +16,7 @@ def idle(s: Sizing) -> str:
     reading, computing = s.step.weights + s.step.kv, s.step.compute
     bytes_read, work = reading * s.gpu.memory_bandwidth, computing * s.flops
     figures = (
-        f"A step of {sequences(s.batch)} reads {format_bytes(round(bytes_read))} on each GPU and does "
+        f"A step of {sequences(s.batch)} reads {'at least ' if s.model.num_experts else ''}{format_bytes(round(bytes_read))} on each GPU and does "
         f"{significant(work)} FLOP with them: {significant(work / bytes_read)} FLOP per byte, where this GPU could do "
         f"{significant(s.ridge)} in the time a byte takes. Reading takes {format_seconds(reading)}, computing "
         f"{format_seconds(computing)}"
@@ -41,7 +42,7 @@ def quantization(s: Sizing) -> str:
             f"{format_seconds(here.step.kv)} K/V); with 8-bit weights {format_seconds(fp8.step.total)}, {faster} times as fast."
         )
     if not fp8.weights_fit:
-        return f"{reason} Even so the weights do not fit: {format_bytes(fp8.weights_per_gpu)} per GPU."
+        return f"{reason} Even so {fp8.obstacle}: {format_bytes(fp8.weights_per_gpu)} of weights per GPU."
     before = format_bytes(here.budget) if here.weights_fit else "nothing, as bf16 weights do not even fit"
     return f"{reason} It also leaves {format_bytes(fp8.budget)} per GPU for K/V instead of {before}."
 
@@ -49,29 +50,26 @@ def quantization(s: Sizing) -> str:
 def experts(s: Sizing) -> str:
     m = s.model
     if not m.num_experts:
-        return f"{m.name or 'This model'} is dense: every step reads all {s.num_params:,} parameters. {_a_mixture()}"
+        return f"{m.name or 'This model'} is dense: every step reads all {s.reads.least:,} parameters but the input embedding table. {_a_mixture()}"
     because = "Because a decode step waits for weights, and a token needs only those of the experts it is routed to."
     kv = f"The KV cache does not depend on the experts at all: {kv_bytes_per_token(m, s.kv_dtype):,} B per token."
-    if not s.counted and s.num_active_params == s.num_params:
-        return (
-            f"{because} A token of {m.name} goes to {m.num_experts_per_tok} of {m.num_experts} experts in a layer. How "
-            f"many of the {s.num_params:,} parameters that makes cannot be counted here (--active-params tells), so its "
-            f"times count them all. {kv}"
-        )
     share = significant(Fraction(s.num_active_params, s.num_params), 3)
     return (
         f"{because} {m.name} uses {s.num_active_params:,} of {s.num_params:,} parameters for a token, {share} of all. "
-        f"Tokens of one step may need different experts: a step of {sequences(s.batch)} reads up to {s.num_read_params:,}. {kv}"
+        f"Tokens of one step may need different experts: a step of {sequences(s.batch)} reads {s.reads.least:,} to "
+        f"{s.reads.most:,}, and {s.reads.expected:,} on average if every expert is equally likely; the embedding table is "
+        f"not read. {kv}"
     )
 
 
 def _a_mixture() -> str:
     m = get_model("mixtral-8x7b")
-    few, many, of = active_params(m, 1), active_params(m, 4), params(m)
+    few, of = active_params(m), params(m)
+    many = reads(m, of, few, 4)
     return (
         f"{m.name}, a mixture, has {of:,} parameters and uses {few:,} of them for a token, "
         f"{significant(Fraction(few, of), 3)} of all, so one sequence waits for that much less. Tokens of one step may "
-        f"need different experts: 4 of them read up to {many:,}."
+        f"need different experts: 4 of them read {many.expected:,} on average, if every expert is equally likely."
     )
 
 

@@ -39,7 +39,8 @@ def test_the_figures_of_llama_3_70b_on_two_h100(run):
     assert found["max_context"] == found["kv_budget_bytes"] // (81_920 * 16)
     assert found["fits"] is False
     assert found["bound"] == "memory"
-    step = decode_step_time(70_553_706_496, 81_920, 8192, 16, 3.35e12, 70_553_706_496, 989e12, 80, 64, 128, 2)
+    read = 70_553_706_496 - 128_256 * 8192  # the input embedding table is looked up, not read
+    step = decode_step_time(read, 81_920, 8192, 16, 3.35e12, read, 989e12, 80, 64, 128, 2)
     assert found["step_seconds"]["total"] == pytest.approx(float(step.total), rel=1e-12)
     assert found["tokens_per_s"] == pytest.approx(16 / float(step.total), rel=1e-12)
     assert found["batch_for_ridge"] is None
@@ -173,11 +174,22 @@ def test_a_context_beyond_the_models_positions_is_said(run):
     assert not report(run, "--model", "llama-3-8b", "--context", "8192")["notes"]
 
 
-def test_a_hybrid_needs_its_number_of_parameters(run):
-    result = run("size", "--model", "qwen3-next-80b-a3b")
-    assert result.status == 1
-    assert "--params 80e9" in result.err
+def test_the_cache_of_a_hybrid_is_sized_without_its_number_of_parameters(run):
+    """4 of Jamba's 32 layers attend: 2 × 4 × 8 × 128 elements a token, whatever its Mamba layers weigh."""
+    result = run("size", "--model", "jamba-v0.1", "--tp", "2", "--batch", "3")
+    assert result.status == 0
+    assert "16,384 B" in result.out
+    assert "--params 80e9" in result.out
+    for absent in ("the weights ", "decode step", "concurrency", "weights in"):
+        assert not any(line.strip().startswith(absent) for line in result.out.splitlines()), absent
+    found = report(run, "--model", "jamba-v0.1", "--tp", "2", "--batch", "3")
+    assert found["kv_total_bytes"] == 16_384 * 8192 * 3
+    assert found["num_params"] is None
+    assert "step_seconds" not in found
     assert report(run, "--model", "qwen3-next-80b-a3b", "--params", "80e9", "--tp", "4")["num_params"] == 80 * 10**9
+    refused = run("size", "--model", "jamba-v0.1", "--why", "7")
+    assert refused.status == 1
+    assert "--params" in refused.err
 
 
 @pytest.mark.parametrize("name", list_models())
@@ -237,6 +249,69 @@ def test_why_has_twelve_questions(capsys, value):
     with pytest.raises(SystemExit):
         main(["size", *TP2, f"--why={value}"])
     assert "--why" in capsys.readouterr().err
+
+
+def test_quantized_weights_and_unknown_positions_are_said(run, tmp_path):
+    config = UNLISTED["grouped heads, head_dim given"] | {"quantization_config": {"quant_method": "gptq", "bits": 4}}
+    config.pop("max_position_embeddings")
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    notes = report(run, "--model", str(tmp_path))["notes"]
+    assert any("quantized (gptq, 4 bits)" in note and "bf16" in note and "--dtype" in note for note in notes)
+    assert any("no max_position_embeddings" in note for note in notes)
+
+
+def test_too_much_overhead_is_not_blamed_on_the_weights(run):
+    result = run("size", "--model", "llama-3-8b", "--overhead-gb", "100", "--why")
+    assert "the overhead of 100,000,000,000 B" in result.out
+    assert "weights do not fit" not in result.out
+    assert "they do not fit" not in result.out
+
+
+def test_one_question_prints_one_answer(run):
+    result = run("size", *TP2, "--why", "7", "2")
+    asked = [line for line in result.out.splitlines() if re.match(r"\d+\. ", line)]
+    assert asked == ["7. Why does quantization make decoding faster?", "2. What does a prefix cache hold?"]
+    assert "Worked arithmetic" not in result.out
+    assert [each["question"] for each in report(run, *TP2, "--why", "12")["why"]] == [
+        "When does an entry of the prefix cache die?"
+    ]
+    for bad in ("0", "13", "seven"):
+        refused = run("size", *TP2, "--why", bad)
+        assert refused.status == 2
+        assert "argument --why: " in refused.err
+
+
+def test_copies_are_counted_on_all_gpus(run):
+    """16 GPUs share 8 KV heads, so each head is held twice; a latent is held by every GPU."""
+    for model, copies in (("llama-3-8b", 2), ("deepseek-v2-lite", 16)):
+        found = report(run, "--model", model, "--tp", "16", "--batch", "4")
+        assert found["kv_bytes_on_all_gpus"] == copies * found["kv_total_bytes"]
+        assert "copies included" in run("size", "--model", model, "--tp", "16", "--batch", "4").out
+    assert "copies included" not in run("size", "--model", "llama-3-8b", "--tp", "8").out
+
+
+def test_what_fits_and_how_many_fit_are_one_assumption(run):
+    """Gemma-3-27B: 1 sequence with every layer in full, 7 when windows are given back."""
+    given = ("--model", "gemma-3-27b", "--context", "32768", "--batch")
+    for batch, verdict in (
+        (1, "fits: "),
+        (2, "fits only if windows are given back: "),
+        (7, "fits only if"),
+        (8, "does not fit: "),
+    ):
+        found = report(run, *given, str(batch))
+        assert (found["max_concurrency"], found["max_concurrency_windowed"]) == (1, 7)
+        assert found["fits"] == (batch <= 1)
+        assert found["fits_windowed"] == (batch <= 7)
+        line = next(row for row in run("size", *given, str(batch)).out.splitlines() if row.startswith("  the batch"))
+        assert line.split(maxsplit=2)[2].startswith(verdict)
+
+
+@pytest.mark.parametrize(("given", "remedy"), [("70B", "70e9"), ("1.5b", "1.5e9"), (" 135M ", "135e6"), ("1t", "1e12")])
+def test_a_number_with_a_letter_is_told_how_to_be_written(run, given, remedy):
+    result = run("size", "--model", "llama-3-8b", f"--params={given}")
+    assert result.status == 2
+    assert f"write {remedy}" in result.err
 
 
 BAD = ["0", "-1", "1.5", "", "many", "nan", "inf", "1" * 30, "1" * 5000, "1e3"]

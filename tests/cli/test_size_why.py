@@ -22,7 +22,7 @@ KINDS = {
     "does not fit": ("llama-3-70b", {}),
 }
 TYPED = {
-    "128", "2,000", "125", "512", "576", "254", "0.39", "7.1", "8.125", "4.5", "0.5078", "127", "46,702,792,704", "12,879,925,248", "0.276",
+    "128", "2,000", "125", "512", "576", "254", "0.39", "7.1", "8.125", "4.5", "0.5078", "127", "46,702,792,704", "12,879,925,248", "0.276", "32,302,698,496",
 }  # fmt: skip
 """Numbers of three characters and more that answers may share: block sizes, fixed examples, formats, Mixtral and DeepSeek-V3."""
 
@@ -129,14 +129,15 @@ def test_tensor_parallelism_by_kind():
 
 def test_experts_by_kind():
     question = "Why do mixtures of experts suit decoding?"
-    assert of("grouped heads")[1][question].startswith("llama-3-70b is dense: every step reads all 70,553,706,496")
+    assert of("grouped heads")[1][question].startswith("llama-3-70b is dense: every step reads all 69,503,033,344")
     s, found = of("experts")
     assert f"uses 12,879,925,248 of {s.num_params:,} parameters" in found[question]
-    assert "a step of 4 sequences reads up to 46,702,792,704" in found[question]  # 4 tokens × 2 experts are all 8
+    table = 32_000 * 4096  # 4 tokens × 2 experts are all 8 at most, 2 at least, 8 × (1 - (6/8)^4) = 5.47 on average
+    assert f"reads {12_879_925_248 - table:,} to {46_702_792_704 - table:,}, and" in found[question]
     assert "3,000,000,000 of 80,000,000,000 parameters" in of("layers without K/V")[1][question]
     assert "The 36 layers without K/V need their state" in of("layers without K/V")[1]["What does a prefix cache hold?"]
     given = size(get_model("llama-3-8b"), get_gpu("h100-sxm"), num_params=8e9)
-    assert dict(answers(given))[question].startswith("llama-3-8b is dense: every step reads all 8,000,000,000")
+    assert dict(answers(given))[question].startswith("llama-3-8b is dense: every step reads all 7,474,663,424")
 
 
 def test_a_model_that_does_not_fit_is_answered_without_zeros():
@@ -161,7 +162,7 @@ def test_the_least_number_of_gpus_is_the_least(name, changes):
     assert size(model, gpu, tp=least, **changes).weights_fit
     assert least == 1 or not size(model, gpu, tp=least - 1, **changes).weights_fit
     assert size(model, gpu, overhead=80e9).least_tp is None
-    assert "the overhead alone fills a card" in size(model, gpu, overhead=80e9).notes[0]
+    assert "per GPU alone fills a card" in size(model, gpu, overhead=80e9).notes[0]
 
 
 def test_a_step_that_computes_is_not_called_idle():
@@ -173,14 +174,48 @@ def test_a_step_that_computes_is_not_called_idle():
 
 def test_active_parameters_of_a_mixture_set_the_pace():
     model, gpu = get_model("qwen3-next-80b-a3b"), get_gpu("h100-sxm")
-    all_of_them = size(model, gpu, num_params=80e9, tp=4)
+    deduced = size(model, gpu, num_params=80e9, tp=4)
     some = size(model, gpu, num_params=80e9, num_active_params=3e9, tp=4)
-    assert some.step.weights == all_of_them.step.weights * Fraction(3, 80)
-    assert any("far too much for a mixture of experts" in note for note in all_of_them.notes)
-    assert not any("far too much" in note for note in some.notes)
-    assert size(model, gpu, num_params=80e9, num_active_params=3e9, batch=100).num_read_params == 80 * 10**9
+    idle = 48 * 502 * 3 * 2048 * 512  # layers × experts that a token does not use × their three matrices
+    assert deduced.num_active_params == 80 * 10**9 - idle
+    assert any("less the experts that a token does not use" in note for note in deduced.notes)
+    assert not any("less the experts" in note for note in some.notes)
+    assert some.step.weights == Fraction((3 * 10**9 - 151_936 * 2048) * 2, 4 * gpu.memory_bandwidth)
+    assert size(model, gpu, num_params=80e9, num_active_params=3e9, batch=100).reads.most == 80 * 10**9 - 151_936 * 2048
     for bad in (0, 81e9, "many", True):
         with pytest.raises(ValueError, match="num_active_params="):
             size(model, gpu, num_params=80e9, num_active_params=bad)
     with pytest.raises(ValueError, match=r"num_active_params=\S+ needs num_params too"):
         size(model, gpu, num_active_params=3e9)
+
+
+def test_the_floor_of_a_mixture_counts_the_fewest_experts():
+    """DeepSeek-V2, 16 tokens: 6 of 160 experts at least, 73.2 if each is as likely as any other, 96 at most."""
+    model, gpu = get_model("deepseek-v2"), get_gpu("h100-sxm")
+    one, many = size(model, gpu, tp=8), size(model, gpu, tp=8, batch=16)
+    assert one.step.weights == many.step.weights == one.expected_step.weights
+    expert = 59 * 3 * 5120 * 1536
+    assert many.reads.most - many.reads.least == 90 * expert
+    drawn = (many.reads.expected - many.reads.least) / expert + 6
+    assert drawn == pytest.approx(sum(1 - (1 - 6 / 160) ** 16 for _ in range(160)), abs=1e-6)
+    assert any("73.2 on average" in note and "96 at most" in note for note in many.notes)
+    everything = size(model, gpu, tp=8, batch=10**9).reads
+    assert everything.expected == everything.most == many.num_params - 102_400 * 5120
+    dense = size(get_model("llama-3-8b"), gpu, batch=16)
+    assert dense.expected_step == dense.step
+    assert dense.reads.least == dense.num_params - 128_256 * 4096
+    tied = size(get_model("llama-3.2-1b"), gpu)
+    assert tied.reads.least == tied.num_params
+
+
+def test_a_windowed_layer_attends_to_its_window_only():
+    """Gemma-2-9B at 8,192 tokens: 21 layers with a window of 4,096 compute half the scores of the other 21."""
+    s = size(get_model("gemma-2-9b"), get_gpu("h100-sxm"), batch=3)
+    scores = 4 * 16 * 256 * 21 * (8192 + 4096)
+    assert s.step.compute == Fraction(3 * (2 * s.reads.least + scores), s.flops)
+    assert s.step.kv == Fraction(3 * s.kv_per_sequence_per_gpu, s.gpu.memory_bandwidth)
+    text = next(text for text in s.working if text.startswith("decode_step_time"))
+    assert "21 layers that attend to 4,096 tokens" in text
+    by_hand = sum(min(t, 4096) + t for t in range(1, 8193)) * 21 * 16 * 4 * 256
+    head = 256_000 * 3584
+    assert s.prefill == Fraction(2 * (s.reads.least - head) * 8192 + 2 * head + by_hand, s.flops)

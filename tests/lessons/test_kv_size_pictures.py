@@ -40,7 +40,7 @@ def sized(case):
 def test_the_panel_and_the_command_give_the_same_numbers(case):
     shown, figure = keep(p02_capacity.capacity, **case)
     command = sized(case)
-    for name in ("kv_bytes_per_token", "kv_total_bytes", "max_concurrency", "kv_budget_bytes", "num_params"):
+    for name in ("kv_bytes_per_token", "kv_bytes_on_all_gpus", "max_concurrency", "kv_budget_bytes", "num_params"):
         assert f"{command[name]:,}" in shown.text, name
     assert (": fits;" in shown.text) == command["fits"]
     assert f"bound by {'compute' if command['bound'] == 'compute' else 'memory bandwidth'}" in shown.text
@@ -69,7 +69,7 @@ def test_models_that_are_in_no_table_come_out_the_same_in_panel_and_command(conf
     live.controls["model"].value = str(path)
     command = sized({"model": path, "gpu": "h100-sxm", "tp": 2, "context": 8192, "batch": 4})
     assert live.readout.startswith("new-model on 2 x h100-sxm")
-    for name in ("kv_bytes_per_token", "kv_total_bytes", "max_concurrency", "kv_budget_bytes", "num_params"):
+    for name in ("kv_bytes_per_token", "kv_bytes_on_all_gpus", "max_concurrency", "kv_budget_bytes", "num_params"):
         assert f"{command[name]:,}" in live.readout, name
     assert "<br>" in live.view.value, "the arithmetic stands in lines"
 
@@ -80,8 +80,10 @@ def test_models_that_are_in_no_table_come_out_the_same_in_panel_and_command(conf
         ({"model": "nonsense"}, "no model named 'nonsense'"),
         ({"model": ""}, "the path is empty"),
         ({"model": "no/such/config.json"}, "config.json"),
-        ({"model": "jamba-v0.1"}, "params"),
-        ({"params": "many"}, "num_params='many'"),
+        ({"params": "many"}, "params='many'"),
+        ({"params": "70B"}, "params='70B' has a unit: write 70e9"),
+        ({"params": "8e9, 9e9"}, "params, behind the comma, '9e9' is more than params='8e9'"),
+        ({"params": "8e9, 70B"}, "write 70e9"),
     ],
 )
 def test_what_cannot_be_sized_is_said_in_words(changes, words):
@@ -89,9 +91,35 @@ def test_what_cannot_be_sized_is_said_in_words(changes, words):
     for name, value in changes.items():
         live.controls[name].value = value
     assert words in live.readout
+    assert "--" not in live.readout
     assert "Error" not in live.view.value
     live.controls["model"].value, live.controls["params"].value = "llama-3-8b", ""
     assert "llama-3-8b on 2 x h100-sxm" in live.readout
+
+
+def test_a_model_whose_weights_are_unknown_still_shows_its_cache():
+    case = {"model": "jamba-v0.1", "gpu": "h100-sxm", "tp": 2, "context": 8192, "batch": 4}
+    shown, figure = keep(p02_capacity.capacity, **case)
+    assert "write them into the field params, such as 80e9" in shown.text
+    assert "16,384 B" in shown.text
+    assert "--" not in shown.text
+    (axes,) = figure.axes
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([sized(case)["kv_total_bytes"] / 2 / 1e9])
+    both, _ = keep(p02_capacity.capacity, **case, params="52e9, 12e9")
+    assert ": fits;" in both.text
+    given = sized(case | {"params": "52e9", "active_params": "12e9"})
+    assert f"{given['num_read_params']['least']:,}" in both.text
+
+
+def test_what_fits_is_said_as_it_is_counted():
+    case = {"model": "gemma-3-27b", "gpu": "h100-sxm", "tp": 1, "context": 32768, "batch": 4}
+    shown, figure = keep(p02_capacity.capacity, **case)
+    assert ": fits only if windows are given back; room for 1 such sequence (7 if windows are given back)" in shown.text
+    assert "fits only if windows are given back" in figure.axes[0].get_title(loc="left")
+    copied, _ = keep(p02_capacity.capacity, model="llama-3-8b", gpu="h100-sxm", tp=16, context=8192, batch=4)
+    assert f"on 16 GPUs together {65_536 * 2 * 2 * 8192 * 4:,} B, copies included" in copied.text
+    mixture, _ = keep(p02_capacity.capacity, model="deepseek-v2", gpu="h100-sxm", tp=8, context=8192, batch=16)
+    assert "with experts drawn at random" in mixture.text
 
 
 def test_the_grid_has_the_twelve_sizes():
