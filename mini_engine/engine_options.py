@@ -63,12 +63,6 @@ def paged_engine(
             raise ValueError(f"kv_cache_bytes={size}: one block of {block_size} tokens takes {block_bytes}")
     elif kv_cache_bytes is not None:
         raise ValueError("num_blocks and kv_cache_bytes both say how large the cache is: give one of them")
-    needed, there = count("num_blocks", num_blocks) * block_bytes, memory_bytes()
-    if needed > there:
-        raise ValueError(
-            f"num_blocks={num_blocks}: {needed:,} bytes of K/V, and this machine has {there:,} bytes of memory; at most "
-            f"{there // block_bytes} blocks could fit"
-        )
     parts = {name: options[name] for name in PARTS if name in options}
     for name, part in parts.items():
         if not (isinstance(part, bool) if name == "record" else isinstance(part, type)):
@@ -77,6 +71,13 @@ def paged_engine(
         config = EngineConfig(num_blocks=num_blocks, **{k: v for k, v in options.items() if k not in PARTS})
     except TypeError as error:
         raise ValueError(f"{error}: see EngineConfig for the options there are") from None
+    there = memory_bytes()
+    for name, blocks in (("num_blocks", config.num_blocks), ("num_swap_blocks", config.num_swap_blocks)):
+        if blocks * block_bytes > there:
+            raise ValueError(
+                f"{name}={blocks}: {blocks * block_bytes:,} bytes of K/V, and this machine has {there:,} bytes of memory; "
+                f"at most {there // block_bytes} blocks could fit"
+            )
     return LLMEngine(config, backend, tokenizer=tokenizer, **parts)
 
 

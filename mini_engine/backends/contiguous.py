@@ -122,15 +122,15 @@ def make_attend(
     else:
         raise ValueError(f"cache={cache!r}: must be one of {', '.join(CACHES)}, or a class of your own")
     scale = model.softmax_scale
+    append = store.append if isinstance(cache, str) else _own_append(store, *next(iter(shapes.values())))
 
     def attend(layer: int, q: Any, k: Any, v: Any) -> Any:
-        keys, values = store.append(layer, k, v)
+        keys, values = append(layer, k, v)
         compute = attention or (torch_causal_attention if on_torch else causal_attention)
         return compute(q, keys, values, scale, len(keys) - len(q))
 
     def attend_latent(layer: int, q: Any, latent: Any, up: Any) -> Any:
-        found = store.append(layer, latent) if isinstance(cache, str) else store.append(layer, latent, latent)
-        latents = found[0][:, 0]  # [S, Dc + Dr]: the one head
+        latents = append(layer, latent)[0][:, 0]  # [S, Dc + Dr]: the one head
         offset = len(latents) - len(q)
         if on_torch:
             from mini_engine.backends.torch_latent import latent_attention as in_torch
@@ -140,6 +140,23 @@ def make_attend(
 
     chosen = attend_latent if spec.is_mla else attend
     return _with_numpy(chosen, spec.v_head_dim or spec.head_dim) if own else chosen
+
+
+def _own_append(store: Any, heads: int, size: int) -> Callable[..., Any]:
+    """A learner's `append`, and a check of what it returns. A latent goes in as k and as v."""
+
+    def append(layer: int, k: Any, v: Any = None) -> Any:
+        found = store.append(layer, k, k if v is None else v)
+        each = found if isinstance(found, tuple | list) else (found,)
+        given = [getattr(x, "shape", type(x).__name__) for x in each]
+        if len(given) != 2 or given[0] != given[1] or given[0][1:] != (heads, size):
+            raise ValueError(
+                f"append of {type(store).__name__} gave {', '.join(map(str, given))} in layer {layer}: must be two arrays, "
+                f"the keys and the values that the layer has, [S, {heads}, {size}] each"
+            )
+        return found
+
+    return append
 
 
 def _empty_like(model: Any, own: bool) -> Callable[[tuple[int, ...]], Any]:

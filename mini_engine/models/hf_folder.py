@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,11 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CorruptModelError(f"{path}: expected a JSON object, found a {type(value).__name__}; fetch the file again")
     return value
+
+
+def _same(one: SafetensorsFile, other: SafetensorsFile, name: str) -> bool:
+    """True if two files hold the same tensor of that name."""
+    return one.shapes[name] == other.shapes[name] and np.array_equal(one.read(name), other.read(name))
 
 
 class HFFolder:
@@ -97,9 +103,9 @@ class HFFolder:
             )
         shards = {}
         for shard in sorted(set(weight_map.values())):
-            if Path(shard).name != shard:
+            if Path(shard).name != shard or shard in ("", ".."):
                 raise CorruptModelError(f"{index_path}: {shard!r} is not the name of a file beside the index")
-            if not (self.path / shard).exists():
+            if not os.path.exists(self.path / shard):  # unlike Path.exists, it has an answer for every name
                 raise CorruptModelError(f"{self.path / shard}: the file is missing, {INDEX} names it; fetch it")
             shards[shard] = SafetensorsFile(self.path / shard)
         for name, shard in weight_map.items():
@@ -107,6 +113,14 @@ class HFFolder:
                 raise CorruptModelError(
                     f"{self.path / shard}: the tensor {name} is missing, {INDEX} places it here; fetch both again"
                 )
+        for shard, file in shards.items():
+            for name in file.shapes:
+                other = shards[weight_map.get(name, shard)]
+                if other is not file and not _same(file, other, name):
+                    raise CorruptModelError(
+                        f"{self.path / shard}: it holds the tensor {name} too, and not as {other.path.name}, where {INDEX} "
+                        "places it; fetch both again"
+                    )
         extra = {name: file for file in shards.values() for name in file.shapes if name not in weight_map}
         return extra | {name: shards[shard] for name, shard in weight_map.items()}
 

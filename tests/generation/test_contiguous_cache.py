@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from functools import partial
 
 import numpy as np
@@ -152,6 +154,36 @@ def test_an_own_attention_of_the_wrong_shape_is_named(history):
     attend = make_attend(history.model(), 9, attention=lambda q, k, v, scale, offset: q[0])
     with pytest.raises(ValueError, match=r"attention gave shape \(4, 2\) in layer 0: must be \(1, 4, 2\)"):
         attend(0, np.zeros((1, 4, 2)), rows(1), rows(1))
+
+
+BROKEN = {
+    "nothing": (lambda k, v: None, lambda K: "NoneType"),
+    "keys alone": (lambda k, v: k, lambda K: f"(3, {K}, 2)"),
+    "three arrays": (lambda k, v: (k, v, v), lambda K: f"(3, {K}, 2), (3, {K}, 2), (3, {K}, 2)"),
+    "lists": (lambda k, v: (k.tolist(), v.tolist()), lambda K: "list, list"),
+    "a value short": (lambda k, v: (k, v[1:]), lambda K: f"(3, {K}, 2), (2, {K}, 2)"),
+    "heads joined": (lambda k, v: (k.reshape(3, -1), v.reshape(3, -1)), lambda K: f"(3, {2 * K}), (3, {2 * K})"),
+    "heads repeated": (lambda k, v: (k.repeat(2, 1), v.repeat(2, 1)), lambda K: f"(3, {2 * K}, 2), (3, {2 * K}, 2)"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("heads", [2, 1], ids=["grouped", "latent"])
+def test_an_own_cache_that_returns_something_else_is_named(history, heads, name):
+    give, found = BROKEN[name]
+
+    class Broken(ListCache):
+        def append(self, layer, k, v):
+            return give(*super().append(layer, k, v))
+
+    model = history.model()
+    if heads == 1:  # a latent is one head, here of 1 + 1 numbers
+        sizes = {"kv_lora_rank": 1, "qk_rope_head_dim": 1, "qk_nope_head_dim": 1, "v_head_dim": 2}
+        model.spec = dataclasses.replace(model.spec, num_key_value_heads=4, **sizes)
+    attend = make_attend(model, 9, Broken)
+    message = f"append of Broken gave {found(heads)} in layer 1: must be two arrays, the keys and the values"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        attend(1, np.zeros((3, 4, 2)), rows(3, K=heads), rows(3, K=heads))
 
 
 def test_an_unknown_cache_names_the_known_ones(history):

@@ -346,6 +346,10 @@ def test_more_branches_than_anybody_waits_for_are_refused(history, cache):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (
+            {"num_swap_blocks": 10**9, "preemption": "swap"},
+            r"num_swap_blocks=1000000000: .* bytes of K/V, and this machine has .* at most",
+        ),
         ({"num_blocks": 10**12}, r"num_blocks=1000000000000: .* bytes of K/V, and this machine has .* at most"),
         ({"num_blocks": 10, "kv_cache_bytes": 10**6}, "give one of them"),
         ({"kv_cache_bytes": 10}, "kv_cache_bytes=10: one block of 16 tokens takes"),

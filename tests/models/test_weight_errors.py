@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from mini_engine.models import CorruptModelError, UnsupportedModelError, load_weights
 from tests.models.damage import DEEP, edit_json, edit_tensors, fails, make_folder
@@ -172,7 +173,23 @@ def test_an_index_that_misplaces_a_tensor(sharded):
     fails(CorruptModelError, sharded, Q, other)
 
 
-@pytest.mark.parametrize("weight_map", [{Q: "../elsewhere.safetensors"}, {Q: 3}, [], "x"], ids=str)
+def test_a_tensor_in_two_shards(sharded):
+    """Whichever shard comes last would win elsewhere: it must not matter."""
+    weight_map = json.loads((sharded / "model.safetensors.index.json").read_text())["weight_map"]
+    other = sharded / next(shard for shard in weight_map.values() if shard != weight_map[Q])
+    tensor = load_file(sharded / weight_map[Q])[Q]
+    edit_tensors(other, lambda tensors: tensors.update({Q: tensor}))
+    load_weights(sharded)
+    edit_tensors(other, lambda tensors: tensors[Q].mul_(1.5))
+    fails(CorruptModelError, sharded, f"{other.name}: it holds the tensor {Q} too, and not as {weight_map[Q]}")
+    edit_tensors(other, lambda tensors: tensors.update({Q: tensor[:-1].clone()}))
+    fails(CorruptModelError, sharded, f"{other.name}: it holds the tensor {Q} too")
+
+
+INDEXES = [{Q: name} for name in ("../elsewhere.safetensors", "/etc/passwd", "..", ".", "", "a\0b", "x" * 300, 3)]
+
+
+@pytest.mark.parametrize("weight_map", [*INDEXES, [], "x"], ids=lambda value: str(value)[:80])
 def test_an_index_that_is_no_index(sharded, weight_map):
     edit_json(sharded / "model.safetensors.index.json", weight_map=weight_map)
     fails(CorruptModelError, sharded, "index.json")
