@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   course:
-#     translated: false
-# ---
-
 # %% [markdown] lang="en" tags=["goals"]
 # # 02 · How large is the cache?
 #
@@ -17,6 +11,20 @@
 # - size other models with one command;
 # - say how many requests fit on a GPU, and which assumptions that number hides;
 # - spot the slips in published numbers: mixed units, rounding up, heads that do not exist.
+
+# %% [markdown] lang="zh" en="0d63e7cd"
+# # 02 · 缓存有多大？
+#
+# **先把字节数清楚；其他容量数字，都不过是再做一次除法。**
+#
+# 60 到 90 分钟 · 不需要 GPU · 先学第 01 课
+#
+# 学完这一课，你能够：
+#
+# - 根据 `config.json` 手算类 Llama 模型的 KV Cache 有多大，精确到字节，并和正在运行的引擎核对；
+# - 用一条命令算出其他模型的 KV Cache；
+# - 说清一块 GPU 容得下多少个请求，以及这个数字背后藏着哪些假设；
+# - 看出公开数字里的毛病：单位混用、向上取整、把不存在的头也算进去。
 
 # %%
 import dataclasses
@@ -42,7 +50,12 @@ from mini_engine.units import GB, GIB, KIB, MIB
 # %% [markdown] lang="en"
 # ## The pain
 #
-# You give the engine one MiB for its cache. Five hundred tokens run. Six hundred do not.
+# You give the engine 1 MiB for its cache. Five hundred tokens run. Six hundred do not.
+
+# %% [markdown] lang="zh" en="9834ea2f"
+# ## 痛点
+#
+# 你给引擎 1 MiB 做缓存：500 个 token 能跑，600 个就不行。
 
 # %%
 llm = LLM("tiny-gqa", backend="torch", kv_cache_bytes=1 * MIB)
@@ -64,6 +77,13 @@ for n in (500, 600):
 # one for values. Both are cut into **blocks** of 16 tokens. Block 0 is a dummy that no request gets (lesson 07, to
 # come). It comes on top of what you gave.
 
+# %% [markdown] lang="zh" en="e083c09b"
+# 什么都没坏。缓存就这么大，总有用完的时候。问题是用到哪里为止，而这个答案，你在租机器之前就想知道。
+#
+# ## 数一数真实的缓存
+#
+# 先不看公式。打开正在运行的引擎，看看它预留了什么。它的缓存是两个张量，一个放键，一个放值，都切成 16 个 token 一个的**块**。块 0 是占位用的，不分给任何请求（第 07 课，待推出），也不占你给的预算。
+
 # %% tags=["claim-count-bytes"]
 backend = llm.engine.backend
 print("                [layers, blocks, tokens, K/V heads, head size]")
@@ -81,6 +101,11 @@ print(f"{MIB:,} B // {per_token:,} B = {MIB // per_token} tokens, so 500 fit and
 #
 # A model has many sizes. Which of them does the cache know about? Ask the engine. Build a small model with random
 # weights, double one number at a time, and count the bytes again.
+
+# %% [markdown] lang="zh" en="2189b139"
+# ## 由哪些数决定？
+#
+# 一个模型有很多尺寸，缓存到底和其中哪些有关？直接问引擎：用随机权重搭一个小模型，每次只把一个数翻倍，再数一遍字节。
 
 
 # %% tags=["claim-terms"]
@@ -117,10 +142,19 @@ for letter, name, model, run, who in rows:
 # $$\text{bytes} = 2 \cdot L \cdot K \cdot D \cdot S \cdot B \cdot b$$
 #
 # The 2 in front is for keys and values. K is the number of K/V heads, as in lesson 01. In bf16, a float of 16 bits, b is
-# 2 as well. So there are two 2s, and five other factors: L, K, D, S and B. People lose one of the 2s, or take the query
-# heads for K.
+# 2 as well. So a 2 stands there twice, beside five other factors: L, K, D, S and B. People lose one of the two, or take
+# the query heads for K.
 #
 # Three factors are frozen when the model is trained. One you choose when the engine starts. Two move all the time.
+
+# %% [markdown] lang="zh" en="fe83ea29"
+# 有六个数起作用，而且都是一次方；其余的毫无影响。这就是公式，是从机器上读出来的：
+#
+# $$\text{bytes} = 2 \cdot L \cdot K \cdot D \cdot S \cdot B \cdot b$$
+#
+# 最前面的 2 表示键和值各一份。K 是 K/V 头数，和第 01 课一样。bf16 是 16 位的浮点数，这时 b 也是 2。所以一共有两个 2，外加另外五个因子：L、K、D、S 和 B。常见的错误是漏掉其中一个 2，或者把查询头数当成 K。
+#
+# 其中三个因子在训练模型时就定死了，一个在启动引擎时由你来选，还有两个一直在变。
 
 # %% tags=["diagram"]
 svg(*pictures.formula_card())
@@ -140,8 +174,23 @@ svg(*pictures.formula_card())
 # - Missing can also mean that the file says `null`. In Python that is `None`.
 # - Return an exact `int`.
 #
-# Small case: 1 layer, 4 query heads, hidden size 8, nothing else given. One token takes 2 · 1 · 4 · 2 numbers, 32
-# bytes.
+# Small case: 1 layer, 4 query heads, hidden size 8, nothing else given. One token takes 2 · 1 · 4 · 2 numbers, which are
+# 32 bytes.
+
+# %% [markdown] lang="zh" en="50dd74a8"
+# ## 练习 2.1 - 从 config.json 到字节数
+#
+# 难度 2/5 · 重要性 5/5 · 10 分钟 · 大约 3 行
+#
+# 写出 `kv_bytes(config, tokens, batch=1, bytes_per_number=2)`。`config` 是一个类 Llama 模型的 `config.json`，已读成 dict。
+#
+# - `num_hidden_layers`、`num_attention_heads` 和 `hidden_size` 一定有。
+# - `num_key_value_heads` 可能没有。这时每个查询头都有自己的 K/V 头。
+# - `head_dim` 可能没有。这时它等于 `hidden_size // num_attention_heads`。如果给了，就用给的值：对很多模型来说，除出来的结果是错的。
+# - “没有”也可能是文件里写着 `null`，在 Python 里就是 `None`。
+# - 返回精确的 `int`。
+#
+# 小例子：1 层，4 个查询头，隐藏维度为 8，其余都没给。一个 token 有 2 · 1 · 4 · 2 个数，占 32 字节。
 
 
 # %% exercise="kv_bytes"
@@ -177,6 +226,25 @@ kv_bytes = check("02.kv_bytes", kv_bytes)
 # Does the engine agree? Reserve exactly what your function says for 320 tokens of tiny-gqa, in float32. One token more
 # must be refused. Then compare your function with the package's table of models.
 
+# %% [markdown] lang="zh" en="eef5021a"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 键不存在和值为 `null` 这两种情况，`config.get("head_dim")` 返回的都是 `None`。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 先定下 K/V 头数，再定下头的大小，然后把七个数乘起来。
+#
+# </details>
+# <details><summary>提示 3：“no head_dim”这一项不通过</summary>
+#
+# 除以查询头数，而且要用 `//`。`/` 得到的是浮点数，到后面再取整就不是一回事了。
+#
+# </details>
+#
+# 引擎同意吗？按你的函数给出的结果，为 tiny-gqa 预留恰好 320 个 token 的空间（float32）。再多一个 token 就必须被拒绝。然后拿你的函数和包里的模型表逐个对照。
+
 # %% tags=["claim-engine-agrees"]
 from mini_engine.geometry import kv_bytes_per_token, kv_total_bytes
 
@@ -207,6 +275,11 @@ print(f"head size from the division would be wrong for {len(wrong)}: {', '.join(
 # bf16. The third question is about two other models. Mixtral is a **mixture of experts**: each layer has several MLPs,
 # the experts, and sends a token through two of them. Put your numbers in place of `None`.
 
+# %% [markdown] lang="zh" en="2d3f06d2"
+# ## 真实的模型
+#
+# 现在来看真正吃显存的模型。Llama-3-70B 有 80 层，每层有 64 个查询头和 8 个 K/V 头，大小都是 128。按 bf16 猜一猜。第三个问题换成另外两个模型，其中 Mixtral 是**混合专家模型**：每层有好几个 MLP，称为专家，每个 token 只经过其中两个。把你的数写在 `None` 的位置上。
+
 # %%
 predict("02.per_token", value=None)
 predict("02.batch_gb", value=None)
@@ -234,16 +307,27 @@ for s in (llama, mha):
 # 8 times as much. Sharing heads (**GQA**) is why long contexts can be served at all.
 # [Lesson 04](lessons/04_gqa_and_mla.ipynb) looks inside.
 #
-# OPT-13B is the model of the vLLM paper, which says 800 KB a token and up to 1.6 GB a request. The vLLM blog says 1.7
-# GB, for LLaMA-13B. Same shape, same bytes, two units: 1.6 are GiB, called GB, and 1.7 are GB.
+# OPT-13B is the model of the vLLM paper, which says 800 KB a token and up to 1.6 GB a request. The vLLM blog says
+# 1.7 GB, for LLaMA-13B. Same shape, same bytes, two units: 1.6 are GiB, called GB, and 1.7 are GB.
 #
 # ### GB is not GiB
 #
-# A **GB** is 10 to the power of 9 bytes. A **GiB** is 2 to the power of 30, seven percent more. Data sheets count in
+# In bytes, a **GB** is 10 to the power of 9. A **GiB** is 2 to the power of 30, seven percent more. Data sheets count in
 # GB. Powers of two come out round in GiB. Most wrong capacity numbers come from putting one where the other belongs.
 #
 # The "80 GB" on a box is a round name: an H100's driver reports more, nearly 80 GiB. Plans mostly take it as GB, and so
 # does this course where it says nothing else.
+
+# %% [markdown] lang="zh" en="7ee328ac"
+# 第二行是那个没有造出来的模型。如果 K/V 头和查询头一样多（**MHA**），每个 token 要占 8 倍的空间。正因为共用 K/V 头（**GQA**），长上下文才用得起。其中的原理见[第 04 课](lessons/04_gqa_and_mla.ipynb)。
+#
+# OPT-13B 是 vLLM 论文里用的模型。论文说每个 token 占 800 KB，每个请求最多 1.6 GB。vLLM 的博客说的则是 LLaMA-13B，1.7 GB。形状相同，字节数也相同，只是单位不同：1.6 其实是 GiB，却写成了 GB；1.7 才是 GB。
+#
+# ### GB 不是 GiB
+#
+# 按字节数，一个 **GB** 是 10 的 9 次方，一个 **GiB** 是 2 的 30 次方，多出百分之七。规格书用 GB，而 2 的幂用 GiB 表示才是整数。容量算错，多半是把一个单位用在了另一个该用的地方。
+#
+# 包装上的“80 GB”只是个名义值：H100 的驱动报告的显存更多，接近 80 GiB。做规划时大多把它当成 GB，本课没有另外说明时也这样取。
 
 # %% tags=["claim-gb-gib"]
 from mini_engine.geometry import weight_bytes
@@ -278,6 +362,21 @@ print(f"{slip / GB:.1f} GiB for {slip:,} B, which is {slip / GIB:g} GiB = {slip 
 #
 # Small case: 1 card of 2 GB, no weights, a cache of 1 GiB. Then 2,000,000,000 - 1,073,741,824 is left.
 
+# %% [markdown] lang="zh" en="8c9e29ad"
+# ## 练习 2.2 - 推翻一个说法
+#
+# 难度 1/5 · 重要性 4/5 · 5 分钟 · 大约 1 行
+#
+# 假设有一页幻灯片写着：*“如果有 64 个 K/V 头，16 个 8K 的序列需要 320 GiB，远远超出 8 × 80 GB 的节点放完权重后剩下的空间。”* 真是这样吗？注意：权重的单位是字节，卡是 GB，缓存是 GiB。
+#
+# 写出 `bytes_left(num_gpus, card_gb, weight_bytes, cache_gib)`。
+#
+# - 权重只有一份，分摊在所有卡上；缓存指整个节点的缓存。
+# - `card_gb` 是 `int`，或者是 `Fraction`，换算出来的字节数一定是整数，例如驱动报告的显存。
+# - 返回整个节点剩下的字节数，要精确的 `int`。负数表示放不下。
+#
+# 小例子：1 块 2 GB 的卡，没有权重，缓存 1 GiB。剩下 2,000,000,000 - 1,073,741,824。
+
 
 # %% exercise="bytes_left"
 def bytes_left(num_gpus, card_gb, weight_bytes, cache_gib):
@@ -307,6 +406,23 @@ bytes_left = check("02.bytes_left", bytes_left)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="4ac05f7f"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 先把三者都换算成字节，剩下的就只是一次减法。
+#
+# </details>
+# <details><summary>提示 2：和 GB 或 GiB 有关的某一项不通过</summary>
+#
+# 规格书上的数用 `10**9`，GiB 用 `2**30`。这两个都是 int，而 `1e9` 是浮点数。
+#
+# </details>
+# <details><summary>提示 3：“exact to the byte”这一项不通过</summary>
+#
+# `int * Fraction` 仍然是精确的。对浮点数再用 `int()` 就晚了：它已经舍入过。
+#
+# </details>
+
 # %% tags=["claim-320-gib"]
 weights = weight_bytes(llama)  # bf16: 2 bytes for each of 70,553,706,496 parameters
 reported = Fraction(h100.reported_memory_bytes, GB)
@@ -326,6 +442,13 @@ for cards, card, sequences in ((8, 80, 16), (8, reported, 16), (4, 80, 16), (8, 
 #
 # Bytes are linear in both. Here is Llama-3-70B as it is, with 8 K/V heads. The table asks: from how many sequences on
 # does the cache weigh as much as the weights? The picture shows the sizes.
+
+# %% [markdown] lang="zh" en="d3507d6b"
+# 这个说法是错的：8 块卡放得下。换成 4 块卡，或者 32 个序列，它才成立。只报一个大小，不说节点、批大小和长度，等于什么也没说；所以每次都要说全。
+#
+# ## 长度乘以批大小
+#
+# 字节数对这两者都是线性的。这里用的是真实的 Llama-3-70B，也就是 8 个 K/V 头。表格要回答的是：从多少个序列开始，缓存就和权重一样大？图中画的是缓存的大小。
 
 # %% tags=["claim-grid", "claim-kv-against-weights"]
 from mini_engine.geometry import kv_bytes_per_token_per_gpu
@@ -352,6 +475,13 @@ picture(pictures.grid, bytes_per_token=kv_bytes_per_token(llama), contexts=[2048
 #
 # You guessed above how much larger Mixtral-8x7B's cache is than Mistral-7B's. Here they are, with a few others.
 
+# %% [markdown] lang="zh" en="cd3b0838"
+# 只要权重和缓存都能切分，分到多块 GPU 上就不会改变答案。超过 8 块以后，权重还在继续变小，缓存却不再变。原因见练习 2.4。
+#
+# ### 模型越大，缓存越大？
+#
+# 前面你猜过 Mixtral-8x7B 的缓存是 Mistral-7B 的几倍。下面就是这两个模型，再加上另外几个。
+
 # %% tags=["claim-not-parameters"]
 from mini_engine.geometry import params
 
@@ -373,6 +503,16 @@ for name in ("mistral-7b-v0.1", "mixtral-8x7b", "llama-2-7b", "qwen3-32b", "qwen
 # - `hbm` is the card's memory, and `util`, the **utilization**, the share of it that the engine may use.
 # - **Overhead** is what else an engine needs: its runtime, and the **activations**, numbers on their way from layer to
 #   layer. They peak in a large prefill.
+
+# %% [markdown] lang="zh" en="9d0343e0"
+# 公式里没有参数量。专家在 MLP 里，而 MLP 不会在 token 之间留下任何东西。表里参数最少的模型，缓存反而最大。真正起作用的是 L、K 和 D。
+#
+# ## 容得下多少个请求？
+#
+# 来看一个常见的方案：700 亿参数，bf16，两块 80 GB 的卡。下面的每个数，都是别人替你做的一个假设。
+#
+# - `hbm` 是卡上的显存；`util` 是**利用率**，即引擎最多可以用掉其中的多大比例。
+# - **开销**（overhead）是引擎另外需要的部分：运行时，以及**激活值**，也就是在层与层之间传递的那些数。做一次大的预填充时，激活值达到峰值。
 
 # %% tags=["claim-budget"]
 from mini_engine.geometry import kv_budget
@@ -396,6 +536,19 @@ predict("02.eight_k", value=None)
 # - Be exact at the edge. If n requests fill the budget to the last byte, the answer is n.
 #
 # Small case: 3 GB are left, and `kv_bytes_per_token * context` is half a GB. Then 6 fit.
+
+# %% [markdown] lang="zh" en="fbcd9ec5"
+# ## 练习 2.3 - 单位陷阱
+#
+# 难度 2/5 · 重要性 5/5 · 10 分钟 · 大约 1 行
+#
+# 假设有一页幻灯片，对四种长度给出的答案是 25、12、6 和 1 个请求。下一个单元格会得到同样的数，所以犯的也是同样的错。把错找出来，然后写一个没有这个错的 `concurrency(budget_gb, kv_bytes_per_token, context)`。
+#
+# - `budget_gb` 是一块 GPU 还剩多少，单位是 GB，类型是 `int` 或 `Fraction`。`kv_bytes_per_token` 是一个 token 在这块 GPU 上的那一份。
+# - 返回能容下多少个长度为 `context` 个 token 的请求，要精确的 `int`。一个请求要么完整放下，要么就算放不下。
+# - 边界上也要精确。如果 n 个请求正好把预算用到最后一个字节，答案就是 n。
+#
+# 小例子：剩 3 GB，`kv_bytes_per_token * context` 是半个 GB，那么能放 6 个。
 
 
 # %%
@@ -434,6 +587,20 @@ concurrency = check("02.concurrency", concurrency)
 # The slip divides GB by GiB: 8 GB are only 7.45 GiB. Is your count what a scheduler does? Give the engine a budget,
 # send 30 requests of 64 tokens, and see how many run. Then see how far the answer moves with assumptions that texts
 # leave out.
+
+# %% [markdown] lang="zh" en="211a34b4"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 被除数是什么单位？除数又是什么单位？
+#
+# </details>
+# <details><summary>提示 2：“exact at the edge”这一项不通过</summary>
+#
+# 只在最后取整一次，而且向下取。浮点数在你看到它之前就已经舍入了。`Fraction * int` 仍然是精确的，`Fraction` 和 int 做 `//` 得到的是 int。
+#
+# </details>
+#
+# 错在拿 GB 除以 GiB：8 GB 只有 7.45 GiB。你算出的数，和调度器实际放行的一样多吗？给引擎一个预算，发去 30 个请求，每个 64 个 token，看看有多少个跑起来。再看看，那些没写明的假设会让答案变动多大。
 
 # %% tags=["claim-units-trap", "claim-assumptions"]
 contexts = (2048, 4096, 8192, 32768)
@@ -474,6 +641,13 @@ for card, used, count, overhead in (
 # and V. Of eight cards each holds an eighth of the weights, 17.5 GB, and has 2 GB of overhead. So 60.5 GB are left on
 # each, and a token takes 40,960 bytes there. Guess how many requests of 8,192 tokens fit.
 
+# %% [markdown] lang="zh" en="9c010cd4"
+# 长度为 8,192 个 token 时，同样的两块卡能容下 3 到 10 个请求。单是显存的取法，按包装还是按驱动，就能让 5 变成 10。表里没有哪一行是错的；错的是不带假设的容量数字。
+#
+# ## 更多 GPU
+#
+# **张量并行**把每一层切成 `tp` 份。每块 GPU 分到一部分头，连同它们的权重、K 和 V。用八块卡时，每块放八分之一的权重，即 17.5 GB，再加 2 GB 开销，于是每块还剩 60.5 GB；一个 token 在每块卡上占 40,960 字节。猜一猜，能容下多少个 8,192 个 token 的请求？
+
 # %%
 predict("02.tp8", value=None)
 
@@ -492,6 +666,20 @@ predict("02.tp8", value=None)
 #   `num_key_value_heads` says nothing.
 #
 # Small case: 1 layer, 3 K/V heads of size 1. On 2 GPUs the fuller one has 2 heads, so 2 · 2 · 2 = 8 bytes.
+
+# %% [markdown] lang="zh" en="0dffeed9"
+# ## 练习 2.4 - 一块 GPU 上的那一份
+#
+# 难度 3/5 · 重要性 4/5 · 10 分钟 · 大约 4 行
+#
+# 写出 `kv_per_gpu(spec, tp, bytes_per_number=2)`：用 `tp` 块 GPU 时，一个 token 在其中一块上占多少字节。
+#
+# - `spec` 是 `ModelSpec`，有 `num_hidden_layers`、`num_key_value_heads` 和 `head_dim`。
+# - K/V 头按整个分配。如果分不均匀，以分到最多的那块 GPU 为准。
+# - 每块 GPU 至少要有一个头。GPU 比 K/V 头多时，头要复制。
+# - 有些模型保存的是**潜在向量**（latent）：每层每个 token 一个向量，所有头都读它，不再区分 K 和 V。对这样的模型，`spec.is_mla` 为真，`spec.latent_dim` 是向量的长度，而且每块 GPU 都存一份完整的。它们的 `num_key_value_heads` 没有意义。
+#
+# 小例子：1 层，3 个大小为 1 的 K/V 头。用 2 块 GPU 时，较多的那块有 2 个头，所以是 2 · 2 · 2 = 8 字节。
 
 
 # %% exercise="kv_per_gpu"
@@ -517,6 +705,18 @@ kv_per_gpu = check("02.kv_per_gpu", kv_per_gpu)
 # <details><summary>Hint 2: rounding up without floats</summary>
 #
 # `-(-a // b)` rounds up. So does `(a + b - 1) // b`.
+#
+# </details>
+
+# %% [markdown] lang="zh" en="c5349e05"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 先处理潜在向量，直接返回。对其余的模型，变的只是头数。
+#
+# </details>
+# <details><summary>提示 2：不用浮点数向上取整</summary>
+#
+# `-(-a // b)` 就是向上取整，`(a + b - 1) // b` 也是。
 #
 # </details>
 
@@ -563,6 +763,15 @@ print(
 #
 # Start from the model that was not built and pull one lever after the other. Each factor is against the bar before it.
 
+# %% [markdown] lang="zh" en="c35061b9"
+# 卡多了三倍，空间却是原来的 30.25 倍。其中 4 倍来自切分：一个 token 在每块卡上只占四分之一。另一个因子来自每块卡剩下的空间：从 8 变成了 60.5 GB。权重总共只有一份，所以新加的显存几乎全都留给了缓存。
+#
+# 潜在向量虽然小，但每块卡上都有完整的一份。所以部署这类模型时，常常采用**数据并行注意力**：每个请求完整地留在一块卡上，每块卡只管自己的那些请求。
+#
+# ## 各种手段，逐一叠加
+#
+# 从那个没有造出来的模型出发，一样一样地叠加。每个倍数都是相对于前一根柱子的。
+
 # %% tags=["claim-levers"]
 S, prefix = 8192, 2000
 small_node, large_node = 8 * GB, 121 * GB // 2  # left on each of 2 and of 8 GPUs
@@ -608,6 +817,14 @@ picture(pictures.levers, steps=steps, context=S)
 #
 # Its price: every full block of every prompt is hashed, on the CPU, hit or miss. On your machine:
 
+# %% [markdown] lang="zh" en="c99acdf9"
+# - **fp8**：一个数占一个字节，而 bf16 占两个，所以空间翻倍。代价是一个启动参数和一点精度；到底损失多少精度，只有在你自己的任务上测过才知道（[第 05 课](lessons/05_kv_quantization.ipynb)）。
+# - **更多 GPU**：在这里倍数最大，x 30.25，也最贵。
+# - **模型结构**：其次，单是 GQA 就有 x 8，只是这一步早在你接手之前几年就定下了。2 块 GPU 时，潜在向量胜过 GQA；8 块时却输了，因为 GQA 能切分，潜在向量不能。哪种手段更有效，取决于机器。
+# - **前缀缓存**：许多提示词共同的开头（例如系统提示词）只存一份，大家共用。如果没有两个提示词开头相同，它就毫无用处。人们说它是免费的，其实用得上用不上都要付出代价。
+#
+# 代价是：无论命中与否，每个提示词的每个完整的块都要在 CPU 上算一次哈希。在你的机器上：
+
 # %% tags=["nbval-ignore-output", "claim-hashing-costs"]
 from mini_engine.cache.hashing import BlockHasher
 
@@ -637,6 +854,13 @@ print(
 # means ([vllm #8031](https://github.com/vllm-project/vllm/issues/8031)). Now you can compute it: tokens in the pool,
 # divided by the longest request allowed.
 
+# %% [markdown] lang="zh" en="90a489f4"
+# 和一次预填充比，这点时间不算什么，但也不是零。更大的代价在最后一行：保留下来的块会和正在运行的请求抢空间，所以总得有人决定丢掉哪些。这件事留给第 09 课（待推出）。
+#
+# ## vLLM 打印的是什么
+#
+# vLLM 启动时会打印类似 `Maximum concurrency for 8,192 tokens per request: 4.61x` 的一行日志。常有人问这是什么意思（[vllm #8031](https://github.com/vllm-project/vllm/issues/8031)）。现在你自己就能算：缓存池能放的 token 数，除以允许的最长请求。
+
 # %% tags=["claim-vllm-line"]
 from mini_engine.geometry import concurrency_ratio
 
@@ -662,6 +886,15 @@ print(concurrency_ratio.explain(1952, 16, 20_000))
 # The field *model* takes a name from the table, or the path of any `config.json` on your disk. *params* is for models
 # whose weights cannot be counted from the file: write `80e9`. [Lesson 03](lessons/03_roofline.ipynb) explains the lower bar.
 
+# %% [markdown] lang="zh" en="493d251a"
+# 它不是请求数的上限，而是拿最长的请求当尺子，量出缓存池有多大。请求短一些，就能多放几个：31,232 个 token 的池子只放得下 1 个 20,000 个 token 的请求，10,000 个 token 的却能放 3 个。
+#
+# ## 容量面板
+#
+# 前面的一切都集中在这里，连同算式。先找一个放不下的批次，再找一个读 K/V 比读权重还久的例子。
+#
+# *model* 一栏可以填表里的名字，也可以填你磁盘上任意一个 `config.json` 的路径。有些模型的权重没法根据文件数出来，才要填 *params*：写成 `80e9` 这样。下面那根时间条的含义，见[第 03 课](lessons/03_roofline.ipynb)。
+
 # %% tags=["claim-panel"]
 panel(p02_capacity.capacity, height=2.9, **p02_capacity.controls("llama-3-70b"))
 
@@ -686,6 +919,25 @@ panel(p02_capacity.capacity, height=2.9, **p02_capacity.controls("llama-3-70b"))
 # With `--why` the command answers twelve questions as well, or one of them: choose it in the second cell below. Those
 # about speed mean more after lesson 03, those about prefixes after lesson 09 (to come). The command counts parameters
 # exactly, not as 70 billion, so it finds 179 requests where you found 180.
+
+# %% [markdown] lang="zh" en="84a0c51b"
+# ### 你自己的模型
+#
+# 下面这个模型，哪张表里都没有。面板和命令给出的结果必须一致，因为用的是同一套计算函数。把你自己的文件路径填进面板，或者在终端里运行：
+#
+# ```
+# mini-engine size --model path/to/config.json --gpu h100-sxm --context 8192 --batch 32
+# ```
+#
+# 并非每个文件都是类 Llama 的。留意三种字段：
+#
+# - `kv_lora_rank`：有它就说明用的是潜在向量。`latent_dim` 等于 `kv_lora_rank + qk_rope_head_dim`，用它代替 2 · K · D。
+# - `sliding_window`：有些层只保留最近的若干个 token。对这些层，S 不会超过窗口的大小。
+# - `layer_types`，或者类似的层模式字段：说明带窗口的是哪些层，以及哪些层根本不存 K/V。
+#
+# `ModelSpec.from_hf_config` 会读取所有这些字段，得到的正是你的 `kv_per_gpu` 所需的 `spec`。
+#
+# 加上 `--why`，命令还会回答十二个问题，也可以只答其中一个：在下面第二个单元格里选。关于速度的几个，学完第 03 课更容易懂；关于前缀的，要等第 09 课（待推出）。命令用的是精确的参数量，不是 700 亿，所以你算出 180 个请求的地方，它给出的是 179 个。
 
 # %% tags=["claim-any-config"]
 from mini_engine.cli import main
@@ -738,6 +990,11 @@ print(printed.getvalue()[printed.getvalue().index(f"\n{ask}. ") + 1 :])
 #
 # From 2,048 to 32,768 tokens your table went from 23 requests to 1. By which factor does the room really shrink?
 
+# %% [markdown] lang="zh" en="d68064f8"
+# ## 自测
+#
+# 从 2,048 到 32,768 个 token，你的表里从 23 个请求变成了 1 个。空间其实缩小到了原来的几分之一？填分母就行。
+
 # %% tags=["self-check"]
 predict("02.sixteen", value=None)
 
@@ -758,6 +1015,22 @@ predict("02.sixteen", value=None)
 # Where the formula loses: the trial run's activation peak comes out of the same memory. It moves with settings that
 # seem to have nothing to do with the cache. A user found that 29,000 tokens failed where 20,000 and 35,000 started
 # ([vllm #10517](https://github.com/vllm-project/vllm/issues/10517)).
+
+# %% [markdown] lang="zh" en="de373a3f"
+# ## 在生产系统中
+#
+# 以下内容依据 2026 年 vLLM main 分支和 SGLang 的源码。
+#
+# | 本课 | vLLM | SGLang |
+# |---|---|---|
+# | 一个 token 或一个块的字节数 | `FullAttentionSpec` 的 `page_size_bytes`；潜在向量用 `MLAAttentionSpec` | `get_cell_size_per_token` |
+# | 使用显存的比例 | `gpu_memory_utilization` | `mem_fraction_static` |
+# | 开销 | 启动时试跑一次测出，含激活值 | 上述比例之外剩下的部分 |
+# | K/V 的数值格式 | `kv_cache_dtype` | `kv_cache_dtype` |
+# | 缓存池里的 token 数或块数 | `num_gpu_blocks` | `max_total_num_tokens` |
+# | 能容下的请求数 | “Maximum concurrency”那一行 | `max_running_requests`，只是上限 |
+#
+# 公式失灵的地方：试跑时激活值的峰值也占用同一块显存，而影响它的设置，看上去和缓存毫不相干。有用户发现，29,000 个 token 启动失败，20,000 和 35,000 个却都能启动（[vllm #10517](https://github.com/vllm-project/vllm/issues/10517)）。
 
 # %% [markdown] lang="en" tags=["limits", "question"]
 # > **What this does not show**
@@ -792,6 +1065,38 @@ predict("02.sixteen", value=None)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="143dbff3"
+# > **这一课没有说明的事**
+# >
+# > - 公式把每个注意力层都按完整的上下文计算，带窗口的层也不例外。面板和命令会把两种结果都给出来。
+# > - 量化的缓存可能还要存 scale，就像上面的 int8 那样。这时“一半”会比一半略多（[第 05 课](lessons/05_kv_quantization.ipynb)）。
+# > - 分块的缓存池，每个请求的最后一块都会浪费一些。预留了却没用上的空间，是另一回事（第 06 课，待推出）。
+# > - 请求会变长。放得下 5 个 8,192 个 token 的请求，而一开始能放的要多得多。等它们都变长了怎么办，由调度器来管（第 14 课，待推出）。
+# > - 面板里的单步时间，假定显存和算力都跑满规格书上的速度。实际的一步要更久。
+#
+# ## 常见问题
+#
+# <details><summary>保存提示词，比保存回答更便宜吗？</summary>
+#
+# 不。token 就是 token，公式不管它是谁写的。
+#
+# </details>
+# <details><summary>权重量化了，缓存会变小吗？</summary>
+#
+# 不会，只是给缓存腾出了更多空间。缓存有它自己的数值格式。
+#
+# </details>
+# <details><summary>同一个模型，为什么两个计算器算出的数不一样？</summary>
+#
+# 先查三件事：头的大小是不是除出来的，有没有把查询头当成 K/V 头，有没有把 GB 当成 GiB。然后再查窗口和潜在向量。
+#
+# </details>
+# <details><summary>没有人真正数过的数，能信吗？</summary>
+#
+# 那就自己数。启动引擎，读出它的张量有多大，就像这一课开头那样。
+#
+# </details>
+
 # %% [markdown] lang="en" tags=["zh"]
 # ## In three lines
 #
@@ -803,7 +1108,7 @@ predict("02.sixteen", value=None)
 # |---|---|---|---|
 # | K/V heads | KV 头 | "heads" | heads that keep K and V; query heads may be many more |
 # | GQA | 分组查询注意力 | "fewer heads" | several query heads read one K/V head |
-# | GB, GiB | 十进制、二进制单位 | "gigs" | 10 to the power of 9, 2 to the power of 30 bytes |
+# | GB, GiB | 十进制、二进制单位 | "gigs" | in bytes: 10 to the power of 9, 2 to the power of 30 |
 # | KV budget | KV 预算 | "free memory" | memory used, less weights, less overhead |
 # | tensor parallelism | 张量并行 | "TP" | every layer cut into parts, one for each GPU |
 #
@@ -812,4 +1117,24 @@ predict("02.sixteen", value=None)
 # you shrink in a model that you may train again, and what would you lose?
 #
 # **Back:** [01 · A KV cache in NumPy](lessons/01_numpy_kv_cache.ipynb) · **Next:**
+# [03 · Roofline](lessons/03_roofline.ipynb)
+
+# %% [markdown] lang="zh" en="0778a744"
+# ## 三句话总结
+#
+# - 字节数是 2 · L · K · D · S · B · b，你在正在运行的引擎里亲手数过。
+# - 请求数是预算除以字节数：单位统一，向下取整，所有假设都写明。
+# - 公式里没有参数量、隐藏维度和查询头数。让公式走样的，是窗口、潜在向量，以及多块 GPU 上的副本。
+#
+# | 术语 | 英文 | 常见说法 | 含义 |
+# |---|---|---|---|
+# | K/V 头 | K/V heads | “头数” | 保存 K 和 V 的头；查询头可以多得多 |
+# | 分组查询注意力 | GQA | “头少一些” | 几个查询头读同一个 K/V 头 |
+# | 十进制、二进制单位 | GB, GiB | “多少个 G” | 按字节数：10 的 9 次方、2 的 30 次方 |
+# | KV 预算 | KV budget | “空闲显存” | 可用的显存，减去权重，再减去开销 |
+# | 张量并行 | tensor parallelism | “TP” | 每一层都切成几份，每块 GPU 一份 |
+#
+# **开放练习。** *简单*：找出你最常用的模型，根据它的文件手算缓存大小。*中等*：8 块 GPU 每块剩 60.5 GB，只放一个请求，Llama-3-70B 的上下文最长能有多长？*研究*：如果能重新训练一个模型，六个因子里你会缩小哪一个？会因此失去什么？
+#
+# **上一课：** [01 · 用 NumPy 写 KV Cache](lessons/01_numpy_kv_cache.ipynb) · **下一课：**
 # [03 · Roofline](lessons/03_roofline.ipynb)
