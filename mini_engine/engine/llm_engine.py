@@ -205,6 +205,8 @@ class LLMEngine:
             return self._outputs.take_unseen()
 
     def _commit(self, plan: StepPlan, tokens: dict[tuple[str, int], SampledToken], scheduled: float) -> None:
+        if self._film is not None:
+            self._film.before_commit(plan)
         changed = self.scheduler.commit(plan, tokens)
         for request in changed:
             if request.finish_reason is not None:

@@ -436,11 +436,18 @@ def test_a_film_is_plain_data_that_tells_the_whole_story():
     engine.step()
     engine.reset_prefix_cache()
     film = json.loads(json.dumps(engine.film))
+    assert film.pop(0) == {
+        "kind": "pool", "step": 0, "num_blocks": 4, "block_size": 4, "num_swap_blocks": 0, "kv_bytes_per_token": None,
+    }  # fmt: skip
     assert [event["kind"] for event in film] == ["add", "add", "step", "step", "fork", "abort", "step", "reset"]
     assert [event["step"] for event in film] == [0, 0, 0, 1, 2, 2, 2, 3]
     assert film[3]["preempted"] == [["b", 0]]
     assert film[3]["chunks"] == [{"request_id": "a", "index": 0, "start": 8, "num_tokens": 1}]
+    assert film[3]["chunk_tables"] == [[1, 2, 4]]
     assert [sequence["block_table"] for sequence in film[2]["sequences"]] == [[1, 2], [3, 4]]
+    assert [event["ref_counts"] for event in film[2:]] == [
+        [1, 1, 1, 1], [1, 1, 0, 1], [2, 2, 0, 2], [0, 0, 0, 0], [0, 1, 1, 1], [0, 1, 1, 1],
+    ]  # fmt: skip
     assert make_engine(4).film == []
 
 

@@ -1,0 +1,85 @@
+"""The film: what an engine did to its KV memory, step by step, as pictures and as words.
+
+    from mini_engine.course.film import film, frame, frames, movie, replay, Arrival
+
+    engine = LLMEngine(config, backend, record=True)          # ... add requests, step
+    film(engine)                       the player: a slider, words and the picture of every step
+    film({"buddy": old, "paged": engine})                     several films side by side, on one slider
+    frame(engine, 3)                   the picture of step 3, a still; `.svg`, `.words`, `.text`, `.save(path)`
+    frames(engine)                     the bookkeeping behind the pictures: a list of `Frame`, counters and all
+    movie(engine, "film.svg")          one SVG file that plays by itself
+    replay(arrivals, BuddyAllocator(512))                     the film of an old allocator, or of an engine, on given arrivals
+
+Wherever an engine is expected, its events (`engine.film`, or the same read back from JSON) do as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mini_engine.course.film.contiguous import Arrival, replay
+from mini_engine.course.film.counters import Counters
+from mini_engine.course.film.draw import Scene
+from mini_engine.course.film.frames import Block, Deed, Frame, Memory, Span, Table, frames
+from mini_engine.course.film.still import Still
+
+if TYPE_CHECKING:
+    from mini_engine.course.film.player import Player
+
+__all__ = [
+    "Arrival", "Block", "Counters", "Deed", "Frame", "Memory", "Scene", "Span", "Still", "Table", "film", "frame", "frames",
+    "movie", "replay",
+]  # fmt: skip
+
+
+def film(source: Any, *, theme: str = "auto") -> Player:
+    """The player of an engine made with record=True, or of its events; a dict {title: source} shows several side by side.
+
+    Press the arrow keys on the slider to step. ValueError when nothing was recorded.
+    """
+    from mini_engine.course.film.player import Player
+
+    return Player(_stills(source, told=False, theme=theme))
+
+
+def frame(source: Any, step: int = -1, *, theme: str = "auto") -> Still:
+    """The still of one step (the number it has in `engine.film`; -1 is the last), with its sentences in the picture.
+
+    `source` as in `film`. ValueError for a step that the film does not have.
+    """
+    titled = source if isinstance(source, Mapping) else {"": source}
+    scenes = []
+    for title, one in titled.items():
+        found = frames(one)
+        last = max(found[-1].step, max(frame.step for frame in found))
+        wanted = [frame for frame in found if frame.label == f"step {step if step >= 0 else last + 1 + step}"]
+        if not wanted:
+            raise ValueError(f"step={step}: the film has steps {found[0].step} to {last}")
+        scenes.append((title, Scene(found, told_frames=wanted, theme=theme), wanted[0]))
+    return Still(scenes)
+
+
+def movie(source: Any, path: str | Path | None = None, *, seconds: float = 1.5, theme: str = "auto") -> str:
+    """The whole film as one animated SVG, each frame for `seconds`; written to `path` when one is given."""
+    from mini_engine.course.film.movie import movie_svg
+
+    svg = movie_svg(frames(source), seconds=seconds, theme=theme)
+    if path is not None:
+        Path(path).write_text(svg, encoding="utf-8")
+    return svg
+
+
+def _stills(source: Any, *, told: bool, theme: str) -> Sequence[Still]:
+    """A still for every frame; films of several sources go by their step numbers, the shorter ones end in a standstill."""
+    titled = source if isinstance(source, Mapping) else {"": source}
+    films = {title: frames(one) for title, one in titled.items()}
+    if len(films) > 1:  # side by side: steps only, so that all are at the same step
+        films = {title: [f for f in found if f.label.startswith("step")] for title, found in films.items()}
+    scenes = {title: Scene(found, told=told, theme=theme) for title, found in films.items()}
+    longest = max(films.values(), key=len)
+    return [
+        Still([(title, scenes[title], found[min(number, len(found) - 1)]) for title, found in films.items()])
+        for number in range(len(longest))
+    ]

@@ -1,0 +1,111 @@
+"""`Scene`: one frame as SVG text. Tables on the left, the memory on the right, free queue, host memory and counters below.
+
+A scene is laid out once for a whole film, so that nothing moves from frame to frame but what the engine moved.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from mini_engine.course.film import words
+from mini_engine.course.film.frames import Frame
+from mini_engine.course.film.grid import Grid
+from mini_engine.course.film.shapes import label
+from mini_engine.course.film.strips import counter_strip, free_queue, host_strip, key
+from mini_engine.course.film.tables import Tables
+from mini_engine.course.film.theme import DEFS, style
+
+WIDTH, MARGIN, TABLES_WIDTH, GRID_WIDTH = 700, 14, 208, 430
+
+
+class Scene:
+    """The layout of a film.
+
+    told: whether the sentences stand in the picture (else the caller shows them); told_frames: those for which there
+    must be room, all by default.
+    """
+
+    def __init__(
+        self,
+        film: Sequence[Frame],
+        *,
+        told: bool = True,
+        told_frames: Sequence[Frame] | None = None,
+        theme: str = "auto",
+    ) -> None:
+        if theme not in ("auto", "light", "dark"):
+            raise ValueError(f'theme={theme!r}: must be "auto", "light" or "dark"')
+        self.memory = film[0].memory
+        self.told, self.theme = told, theme
+        lines = max(len(_wrapped(frame)) for frame in told_frames or film) if told else 0
+        self.top = 34 + 16 * lines + (6 if told else 0)
+        self.grid = Grid(self.memory, WIDTH - MARGIN - GRID_WIDTH, self.top + 22)
+        body = max(self.grid.height, 132)
+        self.tables = Tables(film, MARGIN, self.top + 22, TABLES_WIDTH, body)
+        self.bottom: int = self.top + 22 + round(max(body, self.tables.height)) + 14
+        self.height = self.bottom + 62 + 34
+        if self.memory.is_paged:
+            self.height += 26
+        if self.memory.num_host_blocks:
+            self.height += 26
+
+    def draw(self, frame: Frame) -> str:
+        """The SVG of one frame of the film, at most 30 KB for pools of up to 1,024 blocks."""
+        shapes = [label(MARGIN, 23, frame.label, "b", 16), label(WIDTH - MARGIN, 23, self._title(), "s", 12, "end")]
+        if self.told:
+            for number, line in enumerate(_wrapped(frame)):
+                shapes.append(label(MARGIN, 44 + 16 * number, line, "", 13))
+        shapes.append(label(MARGIN, self.top + 9, self.tables.title, "s b", 11))
+        shapes.append(label(self.grid.left, self.top + 9, "physical memory", "s b", 11))
+        shapes += [
+            self.tables.arrows(frame, self.grid),
+            self.grid.draw(frame),
+            self.tables.draw(frame),
+            _copies(frame, self.grid),
+        ]
+        y = self.bottom
+        if self.memory.is_paged:
+            shapes.append(free_queue(frame, MARGIN, y, WIDTH - 2 * MARGIN))
+            y += 26
+        if self.memory.num_host_blocks:
+            shapes.append(host_strip(frame, MARGIN, y, WIDTH - 2 * MARGIN))
+            y += 26
+        shapes.append(counter_strip(frame, MARGIN, y + 4, WIDTH - 2 * MARGIN))
+        shapes.append(key(self.memory, MARGIN, y + 78))
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{self.height:.0f}" viewBox="0 0 {WIDTH} {self.height:.0f}" '
+            f'font-family="Helvetica,Arial,sans-serif" font-size="12">{style(self.theme)}{DEFS}'
+            f'<rect class="card" width="{WIDTH}" height="{self.height:.0f}" rx="8"/>{"".join(shapes)}</svg>'
+        )
+
+    def _title(self) -> str:
+        memory = self.memory
+        if memory.is_paged:
+            return f"{memory.num_cells} blocks of {memory.block_size} tokens"
+        return f"{memory.title}: {memory.num_slots} slots, {memory.block_size} to a cell"
+
+
+def _wrapped(frame: Frame) -> list[str]:
+    return textwrap.wrap(" ".join(words.sentences(frame)), 112)[:6]
+
+
+def _copies(frame: Frame, grid: Grid) -> str:
+    """A bold arrow for every block that was copied in this step, from the block it was copied from."""
+    shapes = []
+    for deed in frame.deeds_of("copy"):
+        src, dst = deed.blocks[0] - 1, deed.to[0] - 1
+        if max(src, dst) >= grid.num_cells:
+            continue
+        (x0, y0), (x1, y1) = ((x + grid.cell_width * 3 // 4, y) for x, y in (grid.corner(src), grid.corner(dst)))
+        if y0 == y1:  # in one row: below it, so that the cells between stay readable
+            foot = y0 + grid.cell_height
+            dip = foot + (24 if grid.is_large else 14)
+            path = f"M{x0 - 4} {foot - 4}C{x0 - 4} {dip} {x1} {dip} {x1} {foot}"
+        else:
+            down = 1 if y1 > y0 else -1
+            start, end = (y0 + grid.cell_height - 4, y1) if down == 1 else (y0 + 4, y1 + grid.cell_height)
+            bend = max(12, abs(end - start) // 2)
+            path = f"M{x0} {start}C{x0} {start + bend * down} {x1} {end - bend * down} {x1} {end}"
+        shapes.append(f'<path class="c0" d="{path}"/><path class="c1" d="{path}" marker-end="url(#big)"/>')
+    return "".join(shapes)

@@ -1,0 +1,121 @@
+"""What stands below the grid: the free queue, host memory, the six counters, and the key."""
+
+from __future__ import annotations
+
+from mini_engine.course.film.frames import Frame, Memory
+from mini_engine.course.film.shapes import Words, label
+from mini_engine.course.film.theme import colour_class
+
+
+def free_queue(frame: Frame, x: float, y: float, width: float) -> str:
+    """The free blocks, the next to be taken first; cached ones grey with a dog-ear."""
+    published = {block.block_id for block in frame.blocks if block.is_published}
+    total = len(frame.free_queue)
+    shapes = [label(x, y + 13, "free queue", "s b", 11), label(x + 70, y + 13, "next →" if total else "empty", "s", 11)]
+    left, pitch = int(x) + 114, 26
+    most = int((width - 114 - 60) // pitch)
+    words, cached, ears, boxes = Words(), "", "", ""
+    for number, block in enumerate(frame.free_queue[:most]):
+        at = left + number * pitch
+        boxes += f"M{at} {y}h23v18h-23z"
+        if block in published:
+            cached += f"M{at} {y}h23v18h-23z"
+            ears += f"M{at + 23} {y + 12}v6h-6z"
+        words.add("", at + 11.5, y + 13, f"{block}")
+    if total > most:
+        shapes.append(label(left + most * pitch + 2, y + 13, f"… {total} in all", "s", 11))
+    paths = [f'<path class="{name}" d="{d}"/>' for name, d in (("ghost", cached), ("ear", ears), ("cell", boxes)) if d]
+    return "".join(shapes + paths) + words.draw("", 11, "middle")
+
+
+def host_strip(frame: Frame, x: float, y: float, width: float) -> str:
+    """Host memory: whose blocks wait there."""
+    letters = list(dict.fromkeys(frame.memory.requests.values()))
+    shapes = [label(x, y + 13, "host memory", "s b", 11)]
+    pitch = 26
+    for number in range(min(frame.memory.num_host_blocks, int((width - 114) // pitch))):
+        at, owner = x + 114 + number * pitch, frame.host.get(number + 1, "")
+        box = f"M{at:.4g} {y}h23v18h-23z"
+        if owner:
+            number_ = letters.index(frame.memory.requests[owner])
+            shapes.append(f'<path class="{colour_class(number_)} f" d="{box}"/>')
+            shapes.append(
+                f'<g class="l" font-size="11" text-anchor="middle"><text x="{at + 11.5:.4g}" y="{y + 13}">{owner}</text></g>'
+            )
+        else:
+            shapes.append(label(at + 11.5, y + 13, f"{number + 1}", "s", 9, "middle"))
+        shapes.append(f'<path class="cell" d="{box}"/>')
+    return "".join(shapes)
+
+
+def counter_strip(frame: Frame, x: float, y: float, width: float) -> str:
+    """Six tiles: the counter's name, its slots, and what that is in bytes or blocks."""
+    shapes, size = [], frame.memory.block_size
+    pitch = (width + 6) / 6
+    for number, (name, value) in enumerate(frame.counters.items()):
+        at = x + number * pitch
+        shapes.append(f'<rect class="tile" x="{at:.4g}" y="{y}" width="{pitch - 6:.4g}" height="58" rx="4"/>')
+        shapes.append(label(at + 8, y + 15, name, "s", 11))
+        unit = "tokens" if name == "read" else "slots"
+        shapes.append(
+            f'<text x="{at + 8:.4g}" y="{y + 34}" font-size="17" class="b">{value:,}<tspan font-size="11" font-weight="normal" class="s"> {unit}</tspan></text>'
+        )
+        shapes.append(label(at + 8, y + 50, _below(name, value, frame, size), "s", 10.5))
+    return "".join(shapes)
+
+
+def _below(name: str, value: int, frame: Frame, size: int) -> str:
+    counters, per_token = frame.counters, frame.memory.bytes_per_token
+    told = "" if per_token is None or not value else short_bytes(value * per_token)
+    if name == "live" and counters.allocated:
+        share = f"{float(100 * counters.utilization):.0f} %" + ("" if told else " of ")
+        return f"{share}, {told}" if told else f"{share}allocated"
+    if name in ("allocated", "shared", "copied") and frame.memory.is_paged:
+        blocks = f"{value // size} block{'s' * (value != size)}"
+        blocks += " saved" if name == "shared" and value and not told else ""
+        if name == "copied" and counters.total_copied:
+            return f"{blocks}, {counters.total_copied // size} so far"
+        return f"{blocks}, {told}" if told else blocks
+    if name == "read" and not told:
+        return "by attention"
+    if name == "wasted" and not told:
+        if frame.memory.is_paged:
+            return "in last blocks" if value else ""
+        return f"{sum(s.size for s in frame.spans if s.state == 'internal')} never used"
+    return told
+
+
+def short_bytes(size: int) -> str:
+    """A size in one unit, short enough for a tile."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= scale:
+            return f"{size / scale:.1f} {unit}"
+    return f"{size} B"
+
+
+def key(memory: Memory, x: float, y: float) -> str:
+    """What the looks of a cell mean."""
+    box = '<rect width="16" height="12" class="{}"/>'
+    tinted = box.format("r0 t f") + box.format("h f")
+    frame = '<rect class="cell" x=".5" y=".5" width="15" height="11"/>'
+    items = [(box.format("r0 f"), "holds K/V")]
+    if memory.is_paged:
+        items += [
+            (tinted, "still empty"),
+            (box.format("ghost"), "free, cached"),
+            (frame, "free, blank"),
+            (frame + '<path class="ear" d="M16 3v9h-9z"/>', "published"),
+            ('<text class="b" y="10">×2</text>', "in 2 tables"),
+            ('<path class="p" d="M0 0h16v12h-16z"/>', "this step"),
+        ]
+    else:
+        items += [
+            (tinted, "reserved, will be used"),
+            (box.format("r0 t f") + box.format("d f"), "reserved, never used"),
+            (frame, "free"),
+        ]
+    shapes = []
+    for swatch, words in items:
+        shapes.append(f'<g transform="translate({x:.0f} {y})">{swatch}</g>' + label(x + 21, y + 10, words, "s", 11))
+        x += 21 + 5.5 * len(words) + 12
+    return "".join(shapes)

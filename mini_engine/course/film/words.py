@@ -1,0 +1,207 @@
+"""What a frame says in words: sentences for the reader, and the whole picture as text (for nbval and screen readers)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sized
+
+from mini_engine.course.film.frames import Deed, Frame
+from mini_engine.course.film.strips import short_bytes
+
+MAX_SENTENCES = 6
+
+
+def headline(frame: Frame) -> str:
+    """The label and what happened, a sentence for each deed; the most telling ones when there are many."""
+    return f"{frame.label}: " + " ".join(sentences(frame))
+
+
+def sentences(frame: Frame) -> list[str]:
+    """What happened, in the order in which it happened; what many did alike is told in one sentence."""
+    told: list[str] = []
+    for kind in dict.fromkeys(deed.kind for deed in frame.deeds):
+        deeds = frame.deeds_of(kind)
+        if kind == "write":
+            told += _writes(frame)
+        elif len(deeds) > 1 and kind in MANY:
+            told.append(MANY[kind](deeds))
+        else:
+            told += [_sentence(deed) for deed in deeds]
+    if len(told) > MAX_SENTENCES:
+        told = [*told[: MAX_SENTENCES - 1], f"And {len(told) - MAX_SENTENCES + 1} things more."]
+    return told or ["nothing happens."]
+
+
+def _many_arrive(deeds: list[Deed]) -> str:
+    prompts = _listed([f"{deed.number}" for deed in deeds])
+    return f"{_listed([deed.name for deed in deeds])} arrive with prompts of {prompts} tokens."
+
+
+def _many_evict(deeds: list[Deed]) -> str:
+    blocks = _blocks(tuple(block for deed in deeds for block in deed.blocks))
+    return f"{_capital(blocks)} are evicted: no blank block is left, so {_listed([d.name for d in deeds])} take them, and what was cached there is lost."
+
+
+def _many_finish(deeds: list[Deed]) -> str:
+    return f"{_listed([deed.name for deed in deeds])} end and give up their {'blocks' if deeds[0].blocks else 'runs'}."
+
+
+MANY: dict[str, Callable[[list[Deed]], str]] = {"arrive": _many_arrive, "evict": _many_evict, "finish": _many_finish}
+
+
+def _sentence(deed: Deed) -> str:
+    name = deed.name
+    blocks = _blocks(deed.blocks)
+    match deed.kind:
+        case "arrive":
+            return f"{name} arrives with a prompt of {_tokens(deed.number)}."
+        case "preempt":
+            return f"{name} is preempted: it gives up {blocks} and will be computed again."
+        case "swap out":
+            return f"{name} is swapped out: {blocks} to host {_blocks(deed.to)}."
+        case "swap in":
+            return f"{name} is swapped in: host {blocks} to {_blocks(deed.to)}."
+        case "evict":
+            verb, it = ("are", "them") if len(deed.blocks) > 1 else ("is", "it")
+            return f"{_capital(blocks)} {verb} evicted: no blank block is left, so {name} takes {it}, and what was cached there is lost."
+        case "copy":
+            src, dst = deed.blocks[0], deed.to[0]
+            if deed.others:
+                verb = "needs" if len(deed.others) == 1 else "need"
+                why = f"{_listed(deed.others)} still {verb} block {src} as it is"
+            elif deed.number:
+                why = f"block {src} is published and must not change"
+            else:
+                why = f"block {src} may not be written to"
+            return f"{name} copies block {src} to block {dst} before it writes, because {why}."
+        case "hit":
+            return f"{name} finds {blocks} in the cache: {_tokens(deed.number)} need no computing."
+        case "fork":
+            return f"{_listed(deed.others)} {_verb(deed.others, 'branches', 'branch')} off from {name} and {_verb(deed.others, 'shares', 'share')} {blocks}: nothing is copied."
+        case "publish":
+            verb, it = ("are", "them") if len(deed.blocks) > 1 else ("is", "it")
+            return f"{_capital(blocks)} {verb} full and published: others can find {it} now."
+        case "finish":
+            return f"{name} ends and gives up {blocks}." if deed.blocks else f"{name} ends and gives up its memory."
+        case "abort":
+            many = len(deed.others) > 1
+            return f"{_listed(deed.others)} {'are' if many else 'is'} aborted and {'give up their' if many else 'gives up its'} blocks."
+        case "reset":
+            return f"The prefix cache is reset: {_verb(deed.blocks, '1 block becomes', f'{len(deed.blocks)} blocks become')} blank."
+        case "no reset":
+            return "The prefix cache is not reset: some block is in use."
+        case "rollback":
+            return f"The step failed ({name}) and was rolled back."
+        case "reserve":
+            return f"{name} reserves {deed.number} slots in a row, from slot {deed.start} on."
+        case "refuse":
+            free, largest = deed.blocks
+            room = f"{free} are free, at most {largest} in a row" if free else "none is free"
+            return f"{name} has to wait: it needs {deed.number} slots in a row; {room}."
+    raise ValueError(f"unknown deed {deed.kind!r}")
+
+
+def _writes(frame: Frame) -> list[str]:
+    """One sentence for the prompts, one for the decodes."""
+    told = []
+    decodes = [
+        deed for deed in frame.deeds_of("write") if deed.number == 1 and (deed.start or not frame.memory.is_paged)
+    ]
+    prompts = [deed for deed in frame.deeds_of("write") if deed not in decodes]
+    for deeds in (prompts, decodes):
+        if not deeds:
+            continue
+        names = _listed([deed.name for deed in deeds])
+        blocks = tuple(dict.fromkeys(block for deed in deeds for block in deed.blocks))
+        into = f" into {_blocks(blocks)}" if blocks else ""
+        if deeds is decodes and len(deeds) > 1:
+            told.append(f"{names} write 1 token each{into}.")
+        elif len(deeds) > 1:
+            told.append(f"{names} write {_listed([f'{deed.number}' for deed in deeds])} tokens{into}.")
+        else:
+            told.append(f"{names} writes {_tokens(deeds[0].number)}{into}.")
+    return told
+
+
+def counter_words(frame: Frame) -> str:
+    """The counter strip as one sentence."""
+    parts = [f"{name} {_slots(value, frame)}" for name, value in frame.counters.items()]
+    return "Slots: " + ", ".join(parts) + "."
+
+
+def text(frame: Frame) -> str:
+    """The whole frame as text: everything that the picture shows, number by number."""
+    lines = [headline(frame), counter_words(frame)]
+    for table in frame.tables:
+        where = (
+            " ".join(map(str, table.blocks)) or f"host {' '.join(map(str, table.host_blocks))}"
+            if frame.memory.is_paged
+            else ""
+        )
+        state = "" if table.status == "running" else f" [{table.status}]"
+        told = f"{table.name} = {table.request_id}{state}: {table.num_computed} of {_tokens(table.num_tokens)} stored"
+        lines.append(f"{told}; blocks {where}" if table.blocks or table.host_blocks else told)
+    for block in frame.blocks:
+        if not (block.refs or block.holders or block.is_published or block.marks):
+            continue
+        parts = [f"{block.filled}/{frame.memory.block_size} slots"]
+        parts.append(f"held by {', '.join(block.holders)}" if block.holders else "free")
+        if block.refs > 1 or block.is_miscounted:
+            parts.append(f"reference count {block.refs}")
+        if block.is_miscounted:
+            parts.append(f"WRONG: {len(block.holders)} tables hold it")
+        if block.is_published:
+            parts.append("published")
+        lines.append(
+            f"  block {block.block_id}: {', '.join(parts)}" + (f"  <- {', '.join(block.marks)}" if block.marks else "")
+        )
+    if not frame.memory.is_paged:
+        for span in frame.spans:
+            lines.append(
+                f"  slots {span.start} to {span.start + span.size - 1}: {span.state} ({', '.join(span.owners)})"
+            )
+    else:
+        lines.append(f"free queue: {_short(frame.free_queue) or 'empty'}")
+    return "\n".join(lines)
+
+
+def _slots(value: int, frame: Frame) -> str:
+    size = frame.memory.bytes_per_token
+    return f"{value}" if size is None else f"{value} ({short_bytes(value * size)})"
+
+
+def _short(blocks: tuple[int, ...], most: int = 24) -> str:
+    shown = " ".join(map(str, blocks[:most]))
+    return f"{shown} ... ({len(blocks)} in all)" if len(blocks) > most else shown
+
+
+def _tokens(number: int) -> str:
+    return f"{number} token" if number == 1 else f"{number} tokens"
+
+
+def _verb(names: Sized, one: str, many: str) -> str:
+    return one if len(names) == 1 else many
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
+
+
+def _listed(given: Iterable[str]) -> str:
+    """ "A", "A and B", "A, B and C"."""
+    names = list(given)
+    if len(names) > 6:
+        names = [*names[:5], f"{len(names) - 5} more"]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _blocks(blocks: tuple[int, ...]) -> str:
+    """ "block 3", "blocks 3 and 5", "blocks 3 to 9"."""
+    if not blocks:
+        return "no blocks"
+    if len(blocks) == 1:
+        return f"block {blocks[0]}"
+    if len(blocks) > 2 and list(blocks) == list(range(blocks[0], blocks[-1] + 1)):
+        return f"blocks {blocks[0]} to {blocks[-1]}"
+    if len(blocks) > 5:
+        return f"{len(blocks)} blocks ({', '.join(map(str, blocks[:3]))}, ... {blocks[-1]})"
+    return f"blocks {', '.join(map(str, blocks[:-1]))} and {blocks[-1]}"
