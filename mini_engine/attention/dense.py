@@ -44,7 +44,7 @@ def causal_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, 
     S, K, _ = k.shape
     if v.shape[:2] != k.shape[:2] or k.shape[2] != D:
         raise ValueError(f"k and v must have shapes [S, K, {D}] and [S, K, Dv], found {k.shape} and {v.shape}")
-    if H % K:
+    if K == 0 or H % K:
         raise ValueError(f"{H} query heads cannot share {K} key/value heads evenly")
     if offset < 0 or offset + T > S:
         raise ValueError(f"{T} queries after {offset} earlier tokens need at least {offset + T} keys, found {S}")
@@ -59,3 +59,9 @@ def causal_attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, 
     future = np.arange(offset + T) > offset + np.arange(T)[:, None]  # [T, S]
     weights = softmax(np.where(future, -np.inf, scores).astype(work, copy=False))
     return (weights @ values).transpose(2, 0, 1, 3).reshape(T, H, v.shape[2]).astype(q.dtype)
+
+
+def check_pair(k: np.ndarray, v: np.ndarray) -> None:
+    """ValueError unless k and v, about to be cached, are as many tokens of the same heads: [T, K, D] each."""
+    if k.ndim != 3 or k.shape != v.shape:
+        raise ValueError(f"k and v must have one shape [T, K, D], found {k.shape} and {v.shape}")

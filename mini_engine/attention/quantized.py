@@ -27,6 +27,9 @@ from mini_engine.arguments import choice, count
 AXES = ("token", "channel")
 BITS = (2, 4, 8)
 SCALE_TYPES = ("float16", "float32")
+LARGEST = (
+    float(np.finfo(np.float32).max) / 4
+)  # decoding is done in float32, and on the way a number can be twice as large
 
 
 class Encoded(NamedTuple):
@@ -58,7 +61,7 @@ class Codec(Protocol):
     def tokens_per_group(self) -> int: ...
 
     def encode(self, x: np.ndarray) -> Encoded:
-        """x[T, K, D] of any float type. ValueError for NaN or infinity: one would spoil its whole group."""
+        """x[T, K, D] of any float type. ValueError for NaN or infinity, which would spoil a whole group, and other shapes."""
 
     def decode(self, encoded: Encoded) -> np.ndarray:
         """x[T, K, D] in float32, about what was encoded."""
@@ -104,8 +107,15 @@ class IntCodec:
         return 2**self.bits - 2 if self.symmetric else 2**self.bits - 1
 
     def encode(self, x: np.ndarray) -> Encoded:
+        x = np.asarray(x, dtype=np.float64)
         check_finite(x)
-        groups = self._grouped(np.asarray(x, dtype=np.float64))  # [..., group]
+        if x.ndim != 3 or x.shape[2] == 0:
+            raise ValueError(f"x has shape {x.shape}: must be [tokens, heads, channels], with at least one channel")
+        if np.abs(x).max(initial=0) > LARGEST:
+            raise ValueError(
+                f"x holds {np.abs(x).max():.4g}: numbers beyond {LARGEST:.4g} cannot be decoded in float32"
+            )
+        groups = self._grouped(x)  # [..., group]
         if self.symmetric:
             zero = None
             scale = self._stored(2 * np.abs(groups).max(axis=-1) / self.levels, np.inf)

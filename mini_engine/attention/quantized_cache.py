@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mini_engine.arguments import count
+from mini_engine.attention.dense import check_pair
 from mini_engine.attention.quantized import Codec, Encoded, IntCodec, kivi
 
 
@@ -46,7 +48,7 @@ class QuantizedKVCache:
         values: Codec = IntCodec(8),  # noqa: B008
         recent: int = 0,
     ) -> None:
-        self.capacity, self.recent = capacity, recent
+        self.capacity, self.recent = capacity, count("recent", recent, minimum=0)
         self.codecs = keys, values
         nothing = np.zeros((0, num_kv_heads, head_dim), dtype=np.float32)
         empty = tuple(Stored(codec.encode(nothing), nothing) for codec in self.codecs)
@@ -66,8 +68,9 @@ class QuantizedKVCache:
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Store k[T, K, D] and v[T, K, D]; returns what the cache now holds of the layer, decoded: [S, K, D] float32 each.
 
-        Raises ValueError for NaN or infinity and MemoryError beyond the capacity; the cache is then as it was.
+        Raises ValueError for NaN, infinity or unequal shapes and MemoryError beyond the capacity; the cache is then as it was.
         """
+        check_pair(k, v)
         length = self._lengths[layer] + len(k)
         if length > self.capacity:
             raise MemoryError(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from mini_engine.arguments import count
-from mini_engine.attention.dense import softmax
+from mini_engine.attention.dense import check_pair, softmax
 
 
 class WindowedKVCache:
@@ -52,6 +52,7 @@ class WindowedKVCache:
 
     def append(self, layer: int, k: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Store k[T, K, D] and v[T, K, D]; returns what the T tokens may look at, themselves last: [S, K, D] each."""
+        check_pair(k, v)
         older = self.window - min(len(k), 1)  # the first of the T tokens is itself one of its window
         keys, values = (np.concatenate([self._kept(old, older), new]) for old, new in zip(self._layers[layer], (k, v)))
         self._layers[layer] = tuple(self._kept(x, self.window) for x in (keys, values))

@@ -50,7 +50,7 @@ class ContiguousKVCache:
     def append(self, layer: int, *new: Any) -> tuple[Any, ...]:
         """Store k[T, K, D] and v[T, K, D], or a latent; returns views of all that the layer has, [S, K, D] each.
 
-        Raises CacheFullError, and stores nothing, when they do not fit.
+        Raises CacheFullError when they do not fit and ValueError for other shapes, and then stores nothing.
         """
         start = self._lengths[layer]
         end = start + len(new[0])
@@ -59,7 +59,10 @@ class ContiguousKVCache:
                 f"the cache holds {self.capacity} tokens, {start} of them in use: {len(new[0])} more do not fit; "
                 "make it with a larger capacity"
             )
-        for array, values in zip(self._arrays, new, strict=True):
+        if any(tuple(x.shape) != (len(new[0]), *array.shape[2:]) for array, x in zip(self._arrays, new, strict=True)):
+            found = ", ".join(str(tuple(x.shape)) for x in new)
+            raise ValueError(f"every array must have shape {(len(new[0]), *self._arrays[0].shape[2:])}, found {found}")
+        for array, values in zip(self._arrays, new):
             array[layer, start:end] = values
         self._lengths[layer] = end
         return tuple(array[layer, :end] for array in self._arrays)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from mini_engine import get_model
 from mini_engine.attention import IntCodec, kivi
-from mini_engine.attention.quantized import pack, unpack
+from mini_engine.attention.quantized import LARGEST, pack, unpack
 from mini_engine.geometry import kv_bytes_quant
 
 CODECS = [
@@ -157,6 +158,18 @@ def test_scales_beyond_their_type_are_refused():
     np.testing.assert_allclose(wide.decode(wide.encode(x)), x, rtol=1e-6)
 
 
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_numbers_come_back_finite_or_are_refused(bits, symmetric):
+    """On the way back a code times its scale is larger than any number that was encoded."""
+    codec = IntCodec(bits, scale_type="float32", symmetric=symmetric)
+    x = np.array([[[1.0, -1.0, 0.3, 0.9] * 2]]) * LARGEST
+    decoded = codec.decode(codec.encode(x))
+    assert np.abs(decoded - x).max() <= codec.encode(x).scale.max() * 0.501
+    with pytest.raises(ValueError, match=r"x holds 8\.677e\+37: numbers beyond 8\.507e\+37 cannot be decoded"):
+        codec.encode(x * 1.02)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("codec", CODECS[::4], ids=name)
 def test_what_is_not_finite_is_refused_by_its_place(codec, bad):
@@ -184,6 +197,11 @@ def test_options_that_do_not_fit_are_refused(options, message):
 
 
 def test_shapes_that_do_not_fit_are_refused():
+    for shape in ((8,), (4, 8), (2, 4, 8, 1), (2, 4, 0)):
+        with pytest.raises(
+            ValueError, match=rf"x has shape {re.escape(str(shape))}: must be \[tokens, heads, channels\]"
+        ):
+            IntCodec(8).encode(np.zeros(shape))
     with pytest.raises(ValueError, match="head_dim is 20, which group=8"):
         IntCodec(8, group=8).encode(np.zeros((2, 1, 20)))
     with pytest.raises(ValueError, match="the number of tokens is 31, which group=32"):

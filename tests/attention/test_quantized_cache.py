@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mini_engine import LLM, SamplingParams
-from mini_engine.attention import Fp8Codec, IntCodec, QuantizedKVCache, causal_attention, kivi_cache
+from mini_engine.attention import Fp8Codec, IntCodec, QuantizedKVCache, WindowedKVCache, causal_attention, kivi_cache
 from mini_engine.attention.quantized_cache import num_encoded
 from mini_engine.geometry import kv_bytes_quant
 
@@ -130,3 +130,20 @@ def test_kivi_runs_inside_the_engine():
     llm = LLM("tiny-gqa", backend="numpy", cache=kivi_cache(4, group=8))
     (output,) = llm.generate("It is a truth", SamplingParams(temperature=0.0, max_tokens=20))
     assert len(output.outputs[0].token_ids) == 20
+
+
+@pytest.mark.parametrize("make", [QuantizedKVCache, kivi_cache(8, group=4), WindowedKVCache])
+def test_keys_and_values_of_different_shapes_are_refused_and_nothing_is_stored(make):
+    cache = make(2, 50, 2, 32)
+    k, v = random_kv(6)
+    before = [x.copy() for x in cache.append(1, k, v)]
+    for other in (v[:-1], np.concatenate([v, v]), v[:, :1], v[..., :16], v[0]):
+        with pytest.raises(ValueError, match=r"k and v must have one shape \[T, K, D\], found \(6, 2, 32\) and"):
+            cache.append(1, k, other)
+    for found, expected in zip(cache.append(1, k[:0], v[:0]), before, strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_negative_number_of_recent_tokens_is_refused():
+    with pytest.raises(ValueError, match="recent=-1 must be at least 0"):
+        QuantizedKVCache(1, 50, 2, 32, recent=-1)

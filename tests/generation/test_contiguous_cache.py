@@ -97,6 +97,25 @@ def test_torch_attention_equals_numpys(heads, T, offset):
     np.testing.assert_allclose(got.numpy(), expected, rtol=1e-12, atol=1e-12)
 
 
+def test_arrays_of_another_shape_are_refused_and_nothing_is_stored(history, flavour):
+    """NumPy and torch would repeat a single token or head as often as needed."""
+    empty, wrap = flavour
+    cache = ContiguousKVCache(history.model().spec, 9, empty=empty)
+    cache.append(0, wrap(rows(2)), wrap(rows(2)))
+    for k, v in (
+        (rows(3), rows(1)),
+        (rows(3), rows(3, K=1)),
+        (rows(3, K=1), rows(3)),
+        (rows(3), rows(2)),
+        (rows(3), rows(3, D=1)),
+    ):
+        with pytest.raises(ValueError, match=r"must have shape \(3, 2, 2\), found \(3, "):
+            cache.append(0, wrap(k), wrap(v))
+    keys, values = cache.append(0, wrap(rows(0)), wrap(rows(0)))
+    assert np.array_equal(np.asarray(keys), rows(2))
+    assert np.array_equal(np.asarray(values), rows(2))
+
+
 # -- a learner's own parts ----------------------------------------------------------------------------------------------
 
 
