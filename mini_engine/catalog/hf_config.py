@@ -8,11 +8,9 @@ without attention, experts counted in five ways.
 
 from __future__ import annotations
 
-import math
 import os
 import reprlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 from mini_engine.arguments import count, shown
@@ -22,18 +20,16 @@ from mini_engine.catalog.hf_families import (
     HEAD_DIM_BY_DEFAULT,
     LATENT,
     LEARNED_POSITIONS,
-    NESTED,
-    NESTED_DEFAULTS,
     NO_POSITION_LIMIT,
-    OTHER_NAMES,
-    SECTIONS,
+    RECURRENT,
     TIED_BY_DEFAULT,
     TWO_MATRIX_MLP,
 )
-from mini_engine.catalog.hf_file import NO_FILE, load_config
+from mini_engine.catalog.hf_file import load_config, naming
 from mini_engine.catalog.hf_kinds import check_kinds
 from mini_engine.catalog.hf_layers import attention_layers, expert_layers
 from mini_engine.catalog.hf_quantization import quantization
+from mini_engine.catalog.hf_reader import Reader
 
 LATENT_FIELDS = ("qk_nope_head_dim", "qk_rope_head_dim", "q_lora_rank")
 """Fields that only latent attention has, next to kv_lora_rank."""
@@ -48,23 +44,13 @@ def read_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[dic
     Raises FileNotFoundError with the remedy, or ValueError naming the field that is missing or cannot be read.
     """
     config, name, where = load_config(source)
-    reader = _Reader(config, name, where)
+    reader = _Fields(config, name, where)
     try:
         with naming(where):
             return reader.fields(), where
     except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
         # Fields that only some families have are used as they come: a list for a number, a text for a list.
         raise ValueError(f"{reader.where}: a field holds a value of the wrong kind ({error})") from error
-
-
-@contextmanager
-def naming(where: str) -> Iterator[None]:
-    """A ValueError inside names the file as well, where there is one."""
-    try:
-        yield
-    except ValueError as error:
-        text = str(error)
-        raise ValueError(text if text.startswith(where) or where == NO_FILE else f"{where}: {text}") from None
 
 
 def token_ids(field: str, value: Any) -> tuple[int, ...]:
@@ -76,52 +62,8 @@ def token_ids(field: str, value: Any) -> tuple[int, ...]:
     return tuple(listed)
 
 
-class _Reader:
-    """One configuration. `get` looks a field up under all its names; a missing one raises ValueError that names it."""
-
-    def __init__(self, config: Mapping[str, Any], name: str, where: str):
-        self.outer, self.name, self.where, self.nested = config, name, where, False
-        while inner := next((config[key] for key in NESTED if isinstance(config.get(key), Mapping)), None):
-            config, self.nested = inner, True
-        self.config = config
-        given = config.get("model_type") or self.outer.get("model_type")
-        self.model_type = str(given or "llama")
-        self.kind = f"(model_type {self.model_type!r})" if given else "(no model_type, read as a llama)"
-        self.nested &= bool(config.get("model_type"))
-
-    def get(self, field: str, default: Any = None) -> Any:
-        return self.find(field, default)[1]
-
-    def find(self, field: str, default: Any = None) -> tuple[str, Any]:
-        """The field as the file calls it, and its value."""
-        sections = [
-            self.config,
-            *(self.config[name] for name in SECTIONS if isinstance(self.config.get(name), Mapping)),
-        ]
-        for key in (field, *OTHER_NAMES.get(field, ())):
-            for section in sections:
-                if section.get(key) is not None:
-                    return key, section[key]
-        if self.nested:
-            default = NESTED_DEFAULTS.get(self.model_type, {}).get(field, default)
-        return field, default
-
-    def integer(self, field: str, default: Any = None) -> int:
-        """A count of at least 1."""
-        key, value = self.find(field, default)
-        if value is None:
-            names = " or ".join((field, *OTHER_NAMES.get(field, ())))
-            raise ValueError(f"{self.where} {self.kind} lacks {names}")
-        if isinstance(value, list) and len(set(map(str, value))) == 1:
-            value = value[0]
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"{key}={reprlib.repr(value)} must be one integer")
-        return count(key, value)
-
-    def positive(self, field: str, value: Any) -> float:
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
-            raise ValueError(f"{field}={reprlib.repr(value)} must be a finite number above 0")
-        return float(value)
+class _Fields(Reader):
+    """One configuration, field by field."""
 
     def fields(self) -> dict[str, Any]:
         if self.outer.get("is_encoder_decoder") or self.config.get("is_encoder_decoder"):
@@ -135,6 +77,12 @@ class _Reader:
                 f"model_type={self.model_type!r} is an encoder and a decoder, which caches cross-attention too; only "
                 "decoder-only models can be read"
             )
+        if self.model_type in RECURRENT:
+            raise ValueError(
+                f"model_type={self.model_type!r} has no attention: its state does not grow, there is no KV cache"
+            )
+        if self.config.get("block_configs"):
+            raise ValueError("block_configs gives every layer a shape of its own, which cannot be read here")
         if self.model_type in ENCODERS:
             raise ValueError(f"model_type={self.model_type!r} is an encoder: it keeps no KV cache, only decoders do")
         layers = self._num_layers()
@@ -175,11 +123,7 @@ class _Reader:
     def _kv_heads(self, heads: int) -> int:
         """Absent KV heads mean one per query head, but for the families that say multi-query with a switch."""
         grouped = self.config.get("new_decoder_architecture")  # Falcon-40B: num_kv_heads counts, multi_query does not
-        if (
-            self.config.get("multi_query")
-            and not grouped
-            and self.model_type in ("falcon", "RefinedWebModel", "gpt_bigcode")
-        ):
+        if self.config.get("multi_query") and not grouped and self.model_type in ("falcon", "gpt_bigcode"):
             return 1
         if self.config.get("multi_query_attention") is False:  # ChatGLM
             return heads
@@ -213,11 +157,12 @@ class _Reader:
         dense = self.config.get("intermediate_size_mlp")  # Llama 4 keeps the experts' width under intermediate_size
         if dense is not None:
             return self.integer("intermediate_size_mlp")
-        four_times = self.model_type in TWO_MATRIX_MLP or self.model_type.startswith("RefinedWeb")
-        return self.integer(
+        four_times = self.model_type in TWO_MATRIX_MLP
+        size = self.integer(
             "intermediate_size",
             self.config.get("expansion_ratio", 4) * hidden if four_times else self.get("moe_intermediate_size"),
         )
+        return size // 2 if self.model_type == "qwen" else size  # the first Qwen counts gate and up together
 
     def _positions(self) -> int:
         """0 when the file does not say: the cache can be sized without it."""
@@ -273,7 +218,10 @@ class _Reader:
             return {}
         names = ("kv_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim")
         rank = self.get("q_lora_rank")
-        return {name: self.integer(name) for name in names} | {
+        value = self.get("v_head_dim")
+        if value is None and self.model_type == "minicpm3":  # its class derives it
+            value = self.integer("hidden_size") // self.integer("num_attention_heads")
+        return {name: self.integer(name, value if name == "v_head_dim" else None) for name in names} | {
             "q_lora_rank": rank,
             "index_head_dim": self.get("index_head_dim", 0),
             "rope_interleave": self._interleaved(),

@@ -11,7 +11,14 @@ OTHER_NAMES = {
     "num_hidden_layers": ("n_layer", "n_layers", "num_layers"),
     "hidden_size": ("n_embd", "d_model", "model_dim"),
     "num_attention_heads": ("n_head", "n_heads", "num_heads", "attention_heads"),
-    "num_key_value_heads": ("num_kv_heads", "n_head_kv", "kv_n_heads", "multi_query_group_num", "num_query_groups"),
+    "num_key_value_heads": (
+        "num_kv_heads",
+        "n_head_kv",
+        "kv_n_heads",
+        "multi_query_group_num",
+        "num_query_groups",
+        "num_attention_groups",
+    ),
     "head_dim": ("attention_head_dim", "kv_channels"),
     "intermediate_size": ("ffn_dim", "n_inner", "ffn_hidden_size", "d_ff", "dff", "dim_ff", "intermediate_size_mlp"),
     "vocab_size": ("padded_vocab_size", "n_vocab"),
@@ -29,10 +36,13 @@ OTHER_NAMES = {
     "num_experts": ("n_routed_experts", "num_local_experts", "moe_num_experts"),
     "num_experts_per_tok": ("moe_topk", "moe_top_k", "moe_k", "top_k_experts", "num_experts_per_token"),
     "moe_intermediate_size": ("expert_ffn_hidden_size", "moe_ffn_hidden_size"),
-    "n_shared_experts": ("num_shared_experts", "moe_num_shared_experts"),
+    "n_shared_experts": ("num_shared_experts", "moe_num_shared_experts", "num_shared_expert"),
     "shared_expert_intermediate_size": ("moe_shared_expert_intermediate_size", "shared_intermediate_size"),
 }
 """Our field, which is the usual name, and what other families call it."""
+
+OTHER_FAMILIES = {"RefinedWeb": "falcon", "RefinedWebModel": "falcon"}
+"""What a family was called before it had its name."""
 
 WINDOW_BY_DEFAULT = {"mistral": 4096}
 """Families whose layers have a window when `sliding_window` is not written at all."""
@@ -112,6 +122,9 @@ ENCODER_DECODERS = frozenset(
     ]
 )  # fmt: skip
 """Families with an encoder beside the decoder, whether `is_encoder_decoder` is written or not."""
+
+RECURRENT = frozenset(["falcon_mamba", "mamba", "mamba2", "rwkv", "xlstm"])
+"""Families without attention, whose state has one size at any length."""
 
 LATENT = frozenset(
     [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,13 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[Map
         raise ValueError(f"{path} holds a {type(config).__name__}, not the object a config.json is")
     shown = os.fspath(source) if Path(source).name == path.name else os.path.join(source, path.name)
     return config, str(config.get("name") or path.resolve().parent.name), shown
+
+
+@contextmanager
+def naming(where: str) -> Iterator[None]:
+    """A ValueError inside names the file as well, where there is one."""
+    try:
+        yield
+    except ValueError as error:
+        text = str(error)
+        raise ValueError(text if text.startswith(where) or where == NO_FILE else f"{where}: {text}") from None

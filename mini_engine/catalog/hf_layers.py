@@ -182,7 +182,11 @@ def expert_layers(reader: Any, layers: int) -> dict[str, Any]:
         "moe_intermediate_size": width if isinstance(width, int) else reader.integer("moe_intermediate_size"),
         "num_moe_layers": sparse,
     }
-    shared = reader.get("n_shared_experts", 0)
+    shared = (
+        reader.integer("n_shared_experts")
+        if isinstance(reader.get("n_shared_experts"), list)
+        else reader.get("n_shared_experts", 0)
+    )
     shared_width = reader.get("shared_expert_intermediate_size")
     if reader.model_type == "llama4_text":
         shared = 1

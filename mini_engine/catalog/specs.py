@@ -132,7 +132,8 @@ class ModelSpec:
         `head_dim` is taken when given, and hidden_size / num_attention_heads only when it is not. ValueError names
         what is missing.
         """
-        from mini_engine.catalog.hf_config import naming, read_config
+        from mini_engine.catalog.hf_config import read_config
+        from mini_engine.catalog.hf_file import naming
 
         fields, where = read_config(source)
         with naming(where):

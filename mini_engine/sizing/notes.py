@@ -57,9 +57,9 @@ def _positions(s: CacheSizing) -> Iterator[str]:
 
 def _layers(s: CacheSizing) -> Iterator[str]:
     m = s.model
-    if m.num_windowed_layers:
+    if s.num_windowed_layers:
         yield (
-            f"{m.num_windowed_layers} of {m.num_attention_layers} attention layers keep a window. What fits is given for "
+            f"{s.num_windowed_layers} of {m.num_attention_layers} attention layers keep a window smaller than the context. What fits is given for "
             "an engine that keeps every layer in full, and for one that gives windows back; a step reads and computes the "
             "windows only"
         )

@@ -44,14 +44,14 @@ def _figures(s: CacheSizing) -> list[tuple[str, str]]:
     if s.tp > 1:
         copies = ", copies included" if s.kv_held > s.kv_total else ""
         figures.append(("  on all GPUs together", f"{format_bytes(s.kv_held)}{copies}"))
-    if s.model.num_windowed_layers:
+    if s.num_windowed_layers:
         windowed = s.kv_per_sequence_per_gpu * s.batch
         figures.append(("  if windows are given back", f"{format_bytes(windowed)} per GPU"))
     return figures + _fit(s) + _speed(s) if isinstance(s, Sizing) else figures
 
 
 def _fit(s: Sizing) -> list[tuple[str, str]]:
-    windows = s.model.num_windowed_layers
+    windows = s.num_windowed_layers
     needs = f"it needs {format_bytes(s.need)} per GPU in whole blocks"
     if windows:
         needs += " with every layer in full" if s.fits else ", with windows given back"

@@ -44,6 +44,11 @@ class CacheSizing:
     """What else a reader must know of these figures."""
 
     @property
+    def num_windowed_layers(self) -> int:
+        """Attention layers whose window is smaller than the context: a larger one changes nothing."""
+        return sum(window is not None and window < self.context for window in self.model.layer_windows)
+
+    @property
     def kv_per_gpu(self) -> int:
         """batch × context on one GPU, every layer full."""
         return self.kv_per_token_per_gpu * self.context * self.batch

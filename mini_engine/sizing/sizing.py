@@ -73,11 +73,11 @@ def size_cache(
         working=(
             kv_total_bytes.explain(model, context, batch, kv_dtype),
             kv_bytes_per_token_per_gpu.explain(model, tp, kv_dtype),
-            *(windowed if model.num_windowed_layers else []),
         ),
         notes=(),
     )
-    return dataclasses.replace(sizing, notes=tuple(cache_notes(sizing)))
+    working = (*sizing.working, *(windowed if sizing.num_windowed_layers else []))
+    return dataclasses.replace(sizing, working=working, notes=tuple(cache_notes(sizing)))
 
 
 def size(
@@ -153,7 +153,7 @@ def size(
         budget=budget,
         concurrency=concurrency,
         concurrency_windowed=budget // cache.reserved_per_sequence_per_gpu
-        if model.num_windowed_layers
+        if cache.num_windowed_layers
         else concurrency,
         max_context=max_context(budget, per_gpu, batch),
         step=step,

@@ -129,7 +129,7 @@ def tensor_parallel(s: Sizing) -> str:
             f"Up to a point. Weights and KV heads are split, until each GPU has one of the {heads} KV heads; beyond tp "
             f"{heads} heads are copied and only the weights shrink."
         )
-    full = " (every layer counted in full)" if m.num_windowed_layers else ""
+    full = " (every layer counted in full)" if s.num_windowed_layers else ""
     return f"{rule} For sequences of {s.context:,} tokens{full}, {'; '.join(found)}."
 
 

@@ -154,7 +154,7 @@ def _load(s: CacheSizing) -> str:
 
 
 def _figures(s: Sizing) -> list[str]:
-    windows = f" ({s.concurrency_windowed:,} if windows are given back)" if s.model.num_windowed_layers else ""
+    windows = f" ({s.concurrency_windowed:,} if windows are given back)" if s.num_windowed_layers else ""
     bound = "compute" if s.step.bound == "compute" else "memory bandwidth"
     expected = ""
     if s.reads.expected > s.reads.least:
@@ -170,7 +170,7 @@ def _figures(s: Sizing) -> list[str]:
 def _cache_arithmetic(s: CacheSizing) -> list[str]:
     """The working of the calculators, as `mini-engine size` prints it, without what does not fit a panel."""
     windows = []
-    if s.model.num_windowed_layers:
+    if s.num_windowed_layers:
         shard = one_shard(s.model, s.tp)
         steps = kv_bytes_hybrid.steps(shard, shard.layer_windows, s.context, s.kv_dtype)
         kinds = [line for line in steps if " layers, " in line]
