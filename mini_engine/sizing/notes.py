@@ -70,7 +70,7 @@ def _layers(s: CacheSizing) -> Iterator[str]:
 def _sharding(s: CacheSizing) -> Iterator[str]:
     m, tp = s.model, s.tp
     if not m.is_mla and m.num_key_value_heads % tp:
-        yield f"{tp} GPUs do not divide {m.num_key_value_heads} KV heads evenly: some heads are held more than once; an engine may refuse this"
+        yield f"{tp} GPUs do not divide {m.num_key_value_heads} K/V heads evenly: some heads are held more than once; an engine may refuse this"
     if m.is_mla and tp > 1:
         yield f"the latent cache is not split by heads: each of the {tp} GPUs holds all of it"
 

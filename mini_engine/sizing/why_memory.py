@@ -59,7 +59,7 @@ def no_query_heads(s: Sizing) -> str:
     shared = (
         "each with K and V of its own"
         if kv == m.num_attention_heads
-        else f"{significant(Fraction(m.num_attention_heads, kv))} to each of {kv} KV head{'' if kv == 1 else 's'}"
+        else f"{significant(Fraction(m.num_attention_heads, kv))} to each of {kv} K/V head{'' if kv == 1 else 's'}"
     )
     return (
         f"{reason} {m.name} has {heads}, {shared}: its {q:,} query elements per token need no place, its "
@@ -123,10 +123,10 @@ def tensor_parallel(s: Sizing) -> str:
             "are often served with data-parallel attention."
         )
     elif heads == 1:
-        rule = "Only through the weights. There is one KV head, so every GPU holds a copy of all K/V."
+        rule = "Only through the weights. There is one K/V head, so every GPU holds a copy of all K/V."
     else:
         rule = (
-            f"Up to a point. Weights and KV heads are split, until each GPU has one of the {heads} KV heads; beyond tp "
+            f"Up to a point. Weights and K/V heads are split, until each GPU has one of the {heads} K/V heads; beyond tp "
             f"{heads} heads are copied and only the weights shrink."
         )
     full = " (every layer counted in full)" if s.num_windowed_layers else ""

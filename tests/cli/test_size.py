@@ -159,7 +159,7 @@ def test_the_function_behind_the_command_names_its_arguments(name, bad):
 
 def test_copied_heads_and_unsplit_latents_are_said(run):
     assert any(
-        "16 GPUs do not divide 8 KV heads" in note
+        "16 GPUs do not divide 8 K/V heads" in note
         for note in report(run, "--model", "llama-3-8b", "--tp", "16")["notes"]
     )
     assert any(
@@ -217,7 +217,7 @@ def test_the_answers_quote_this_models_numbers():
     text = dict(answers(size(get_model("llama-3-70b"), get_gpu("h100-sxm"), tp=2, batch=16)))
     idle = text["Why is the GPU mostly idle while decoding?"]
     assert re.search(r"\d FLOP per byte, where this GPU could do 295\.2", idle)
-    assert "64 query heads, 8 to each of 8 KV heads" in text["Why are there no query heads in the formula?"]
+    assert "64 query heads, 8 to each of 8 K/V heads" in text["Why are there no query heads in the formula?"]
     assert "327,680 B per token become 163,840 B" in text["Does FP8 halve the KV cache?"]
     assert "166,400 B" in text["Does FP8 halve the KV cache?"]
     assert "11 sequences instead of 5" in text["Does FP8 halve the KV cache?"]

@@ -78,7 +78,7 @@ def test_elements_of_each_kind_by_hand():
         in of("many heads")[1]["Why are there no query heads in the formula?"]
     )  # 40 layers of 40 heads of 128
     assert (
-        "71 query heads, 71 to each of 1 KV head: its 145,408"
+        "71 query heads, 71 to each of 1 K/V head: its 145,408"
         in of("one head")[1]["Why are there no query heads in the formula?"]
     )  # 32 × 71 × 64
     latent = of("latent")[1]
@@ -123,7 +123,7 @@ def test_tensor_parallelism_by_kind():
         in grouped
     )
     assert of("latent")[1][question].startswith("Only through the weights. The latent is not split")
-    assert of("one head")[1][question].startswith("Only through the weights. There is one KV head")
+    assert of("one head")[1][question].startswith("Only through the weights. There is one K/V head")
     assert "(every layer counted in full)" in of("windows")[1][question]
 
 

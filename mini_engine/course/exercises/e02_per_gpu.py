@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 from mini_engine.catalog import ModelSpec, get_model
 from mini_engine.course.exercise import Exercise, Mutant, Property
+from mini_engine.course.exercises import answers02_per_gpu as answers
+from mini_engine.course.exercises.answers02_per_gpu import kv_per_gpu
 from mini_engine.course.exercises.whole_numbers import expect_whole
 
 PerGpu = Callable[..., Any]
-
-
-def kv_per_gpu(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> int:
-    """Bytes that one token takes on each of `tp` GPUs."""
-    if spec.is_mla:
-        return spec.num_hidden_layers * spec.latent_dim * bytes_per_number
-    heads = -(-spec.num_key_value_heads // tp)
-    return 2 * spec.num_hidden_layers * heads * spec.head_dim * bytes_per_number
 
 
 def deal_heads(spec: ModelSpec, tp: int) -> int:
@@ -122,108 +114,6 @@ LATENT = "a latent is on every GPU, whole"
 REAL = "Llama-3-70B and large numbers, to the byte"
 
 
-def _scaled(spec: ModelSpec, heads: Any, bytes_per_number: int) -> Any:
-    if spec.is_mla:
-        return spec.num_hidden_layers * spec.latent_dim * bytes_per_number
-    return 2 * spec.num_hidden_layers * heads * spec.head_dim * bytes_per_number
-
-
-def _floors(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    return _scaled(spec, max(1, spec.num_key_value_heads // tp), bytes_per_number)
-
-
-def _divides_for_ever(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    return math.ceil(_scaled(spec, Fraction(spec.num_key_value_heads, tp), bytes_per_number))
-
-
-def _none_left(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    return _scaled(spec, -(-spec.num_key_value_heads // tp) if tp <= spec.num_key_value_heads else 0, bytes_per_number)
-
-
-def _on_each(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    return _scaled(spec, spec.num_key_value_heads, bytes_per_number)
-
-
-def _splits_the_latent(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    whole = kv_per_gpu(spec, tp, bytes_per_number)
-    return -(-whole // tp) if spec.is_mla else whole
-
-
-def _latent_as_heads(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    return 2 * spec.num_hidden_layers * -(-spec.num_key_value_heads // tp) * spec.head_dim * bytes_per_number
-
-
-def _latent_twice(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    return (2 if spec.is_mla else 1) * kv_per_gpu(spec, tp, bytes_per_number)
-
-
-def _query_heads(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    return _scaled(spec, -(-spec.num_attention_heads // tp), bytes_per_number)
-
-
-def _through_float32(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    import numpy as np
-
-    return int(np.float32(kv_per_gpu(spec, tp, bytes_per_number)))
-
-
-def _through_float(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    return int(2.0 * kv_per_gpu(spec, tp, bytes_per_number) / 2)
-
-
-def _latent_always_2_bytes(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    return spec.num_hidden_layers * spec.latent_dim * 2 if spec.is_mla else kv_per_gpu(spec, tp, bytes_per_number)
-
-
-def _latent_of_576(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    return spec.num_hidden_layers * 576 * bytes_per_number if spec.is_mla else kv_per_gpu(spec, tp, bytes_per_number)
-
-
-def _latent_without_rotary(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    if spec.is_mla:
-        return spec.num_hidden_layers * (spec.kv_lora_rank or 0) * bytes_per_number
-    return kv_per_gpu(spec, tp, bytes_per_number)
-
-
-def _latent_of_one_layer(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    return spec.latent_dim * bytes_per_number if spec.is_mla else kv_per_gpu(spec, tp, bytes_per_number)
-
-
-def _always_2_bytes(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    return kv_per_gpu(spec, tp, 2)
-
-
-def _of_all_gpus(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    return tp * kv_per_gpu(spec, tp, bytes_per_number)
-
-
-def _rounds_to_nearest(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    return _scaled(spec, max(1, round(spec.num_key_value_heads / tp)), bytes_per_number)
-
-
-def _dealt(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    if spec.is_mla:
-        return spec.num_hidden_layers * spec.latent_dim * bytes_per_number
-    gpus = [0] * tp
-    for head in range(spec.num_key_value_heads):
-        gpus[head % tp] += 1
-    return 2 * spec.num_hidden_layers * max(gpus) * spec.head_dim * bytes_per_number
-
-
-def _with_ceil(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    numbers = spec.latent_dim if spec.is_mla else 2 * max(1, math.ceil(spec.num_key_value_heads / tp)) * spec.head_dim
-    return numbers * spec.num_hidden_layers * bytes_per_number
-
-
-def _by_parts(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
-    if spec.kv_lora_rank is not None:
-        numbers = spec.kv_lora_rank + (spec.qk_rope_head_dim or 0)
-    else:
-        heads = max(1, (spec.num_key_value_heads + tp - 1) // tp)
-        numbers = heads * spec.head_dim + heads * spec.head_dim
-    return sum(numbers for _ in range(spec.num_hidden_layers)) * bytes_per_number
-
-
 KV_PER_GPU = Exercise(
     id="02.kv_per_gpu",
     title="The share of one GPU",
@@ -237,23 +127,23 @@ KV_PER_GPU = Exercise(
         Property(REAL, _real),
     ],
     mutants=[
-        Mutant("all heads on each GPU", _on_each, SHARED, "That is what copying the whole cache would cost."),
-        Mutant("query heads", _query_heads, ONE, "Queries are not kept."),
-        Mutant("rounds down", _floors, UNEVEN, "8 heads on 3 GPUs: one of them holds 3."),
-        Mutant("divides for ever", _divides_for_ever, UNEVEN, "A head is not cut in two by this kind of parallelism."),
-        Mutant("nothing beyond the heads", _none_left, COPIED, "Each GPU needs K and V for its query heads, so it gets a copy."),
-        Mutant("splits the latent", _splits_the_latent, LATENT, "Every head reads the whole latent, on every GPU."),
-        Mutant("num_key_value_heads of MLA", _latent_as_heads, LATENT, "The field is in the file and says nothing about the cache."),
-        Mutant("K and V of a latent", _latent_twice, LATENT, "One vector serves as both: there is no factor of 2."),
-        Mutant("a latent of 2 bytes", _latent_always_2_bytes, LATENT, "A latent may be kept in fp8 or in float32 as well."),
-        Mutant("a latent of 576", _latent_of_576, LATENT, "576 is DeepSeek's. spec.latent_dim tells for any model."),
-        Mutant("a latent without its rotary part", _latent_without_rotary, LATENT, "The rotary key is kept too: spec.latent_dim counts both."),
-        Mutant("a latent of one layer", _latent_of_one_layer, LATENT, "Each layer keeps a latent of its own."),
-        Mutant("always 2 bytes", _always_2_bytes, ONE, "Right for bf16 only."),
-        Mutant("of all GPUs", _of_all_gpus, SHARED, "Asked is what one GPU holds."),
-        Mutant("rounds to the nearest", _rounds_to_nearest, UNEVEN, "10 heads on 4 GPUs: one of them holds 3."),
-        Mutant("float inside", _through_float, REAL, "A float holds whole numbers exactly only up to 2 to the power of 53."),
-        Mutant("float32 inside", _through_float32, REAL, "24 bits hold whole numbers exactly only up to 16,777,216."),
+        Mutant("all heads on each GPU", answers.on_each, SHARED, "That is what copying the whole cache would cost."),
+        Mutant("query heads", answers.query_heads, ONE, "Queries are not kept."),
+        Mutant("rounds down", answers.floors, UNEVEN, "8 heads on 3 GPUs: one of them holds 3."),
+        Mutant("divides for ever", answers.divides_for_ever, UNEVEN, "A head is not cut in two by this kind of parallelism."),
+        Mutant("nothing beyond the heads", answers.none_left, COPIED, "Each GPU needs K and V for its query heads, so it gets a copy."),
+        Mutant("splits the latent", answers.splits_the_latent, LATENT, "Every head reads the whole latent, on every GPU."),
+        Mutant("num_key_value_heads of MLA", answers.latent_as_heads, LATENT, "The field is in the file and says nothing about the cache."),
+        Mutant("K and V of a latent", answers.latent_twice, LATENT, "One vector serves as both: there is no factor of 2."),
+        Mutant("a latent of 2 bytes", answers.latent_always_2_bytes, LATENT, "A latent may be kept in fp8 or in float32 as well."),
+        Mutant("a latent of 576", answers.latent_of_576, LATENT, "576 is DeepSeek's. spec.latent_dim tells for any model."),
+        Mutant("a latent without its rotary part", answers.latent_without_rotary, LATENT, "The rotary key is kept too: spec.latent_dim counts both."),
+        Mutant("a latent of one layer", answers.latent_of_one_layer, LATENT, "Each layer keeps a latent of its own."),
+        Mutant("always 2 bytes", answers.always_2_bytes, ONE, "Right for bf16 only."),
+        Mutant("of all GPUs", answers.of_all_gpus, SHARED, "Asked is what one GPU holds."),
+        Mutant("rounds to the nearest", answers.rounds_to_nearest, UNEVEN, "10 heads on 4 GPUs: one of them holds 3."),
+        Mutant("float inside", answers.through_float, REAL, "A float holds whole numbers exactly only up to 2 to the power of 53."),
+        Mutant("float32 inside", answers.through_float32, REAL, "24 bits hold whole numbers exactly only up to 16,777,216."),
     ],
-    alternatives=[_by_parts, _dealt, _with_ceil],
+    alternatives=[answers.by_parts, answers.dealt, answers.with_ceil],
 )  # fmt: skip
