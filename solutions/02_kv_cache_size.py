@@ -664,10 +664,11 @@ predict("02.tp8", value=None)
 # - Some models keep a **latent** instead: one vector per token and layer that all heads read, without K and V apart.
 #   For them `spec.is_mla` is true, `spec.latent_dim` is its length, and every GPU keeps all of it. Their
 #   `num_key_value_heads` says nothing.
+# - Return an exact `int`.
 #
 # Small case: 1 layer, 3 K/V heads of size 1. On 2 GPUs the fuller one has 2 heads, so 2 · 2 · 2 = 8 bytes.
 
-# %% [markdown] lang="zh" en="0dffeed9"
+# %% [markdown] lang="zh" en="d4f5203a"
 # ## 练习 2.4 - 一块 GPU 上的那一份
 #
 # 难度 3/5 · 重要性 4/5 · 10 分钟 · 大约 4 行
@@ -678,6 +679,7 @@ predict("02.tp8", value=None)
 # - K/V 头按整个分配。如果分不均匀，以分到最多的那块 GPU 为准。
 # - 每块 GPU 至少要有一个头。GPU 比 K/V 头多时，头要复制。
 # - 有些模型保存的是**潜在向量**（latent）：每层每个 token 一个向量，所有头都读它，不再区分 K 和 V。对这样的模型，`spec.is_mla` 为真，`spec.latent_dim` 是向量的长度，而且每块 GPU 都存一份完整的。它们的 `num_key_value_heads` 没有意义。
+# - 返回精确的 `int`。
 #
 # 小例子：1 层，3 个大小为 1 的 K/V 头。用 2 块 GPU 时，较多的那块有 2 个头，所以是 2 · 2 · 2 = 8 字节。
 

@@ -92,6 +92,10 @@ def of_all_gpus(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
     return tp * kv_per_gpu(spec, tp, bytes_per_number)
 
 
+def rounds_half_up(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
+    return scaled(spec, max(1, int(spec.num_key_value_heads / tp + 0.5)), bytes_per_number)
+
+
 def rounds_to_nearest(spec: ModelSpec, tp: int, bytes_per_number: int = 2) -> Any:
     return scaled(spec, max(1, round(spec.num_key_value_heads / tp)), bytes_per_number)
 

@@ -58,6 +58,7 @@ def _exact(candidate: Left) -> None:
     for cards in (1, 8):
         _case(candidate, cards, REPORTED, 0, 0, ": what a driver reports, to the byte")
     _case(candidate, 2, REPORTED, 141_107_412_992, 1)
+    _case(candidate, 1, Fraction(10**17 + 1, 10**9), 0, 0, ": to the byte")
     _case(candidate, 3, 10**9, 10**17 + 1, 0, ": to the byte")
     _case(candidate, 1, 10**9 + 1, 3, 1, ": to the byte")
 
@@ -123,6 +124,10 @@ def _rounded_floats(num_gpus: int, card_gb: Any, weight_bytes: int, cache_gib: i
     return round(num_gpus * card_gb * 1e9 - weight_bytes - cache_gib * 2**30)
 
 
+def _int_of_floats(num_gpus: int, card_gb: Any, weight_bytes: int, cache_gib: int) -> Any:
+    return int(num_gpus * card_gb * 1e9) - weight_bytes - cache_gib * 2**30
+
+
 def _whole_gb(num_gpus: int, card_gb: Any, weight_bytes: int, cache_gib: int) -> Any:
     return num_gpus * int(card_gb) * 10**9 - weight_bytes - cache_gib * 2**30
 
@@ -164,6 +169,7 @@ BYTES_LEFT = Exercise(
         Mutant("int too late", _int_too_late, EXACT, "The float has rounded before int() sees it."),
         Mutant("GiB in floats", _gib_in_floats, EXACT, "A quotient of floats does not come back to the byte."),
         Mutant("rounded floats", _rounded_floats, EXACT, "A float holds whole numbers exactly only up to 2 to the power of 53."),
+        Mutant("int of floats", _int_of_floats, EXACT, "1e9 is a float: write 10**9."),
         Mutant("whole GB", _whole_gb, EXACT, "85.52 GB are not 85 GB: half a GB would be lost on each card."),
     ],
     alternatives=[_one_card_at_a_time, _in_gib],

@@ -58,7 +58,8 @@ def _case(candidate: PerGpu, spec: ModelSpec, tp: int, width: int = 1, note: str
         parts = f"a latent of {spec.kv_lora_rank} + {spec.qk_rope_head_dim} = {spec.latent_dim} numbers"
         want = spec.num_hidden_layers * ((spec.kv_lora_rank or 0) + (spec.qk_rope_head_dim or 0)) * width
     else:
-        parts = f"{spec.num_key_value_heads} K/V heads of {spec.head_dim}"
+        heads = "1 K/V head" if spec.num_key_value_heads == 1 else f"{spec.num_key_value_heads} K/V heads"
+        parts = f"{heads} of size {spec.head_dim}"
         want = spec.num_hidden_layers * 2 * deal_heads(spec, tp) * spec.head_dim * width
     case = f"{spec.name or 'a toy'}: {_layers(spec)}, {parts}; tp={tp}, bytes_per_number={width}{note}"
     expect_whole(candidate(spec, tp, width), want, case)
@@ -79,7 +80,7 @@ def _shared(candidate: PerGpu) -> None:
 
 
 def _uneven(candidate: PerGpu) -> None:
-    for heads, tp in ((3, 2), (8, 3), (8, 5), (10, 4)):
+    for heads, tp in ((3, 2), (8, 3), (8, 5), (10, 4), (9, 4), (7, 5)):
         _case(candidate, toy(1, heads, 1), tp, note=": the fullest GPU decides")
 
 
@@ -92,6 +93,8 @@ def _latent(candidate: PerGpu) -> None:
     for layers, latent, rotary, width in ((1, 5, 3, 1), (1, 5, 3, 2), (3, 32, 8, 4)):
         for tp in (1, 3):
             _case(candidate, toy_latent(layers, latent, rotary), tp, width, ": a latent has no heads to share out")
+    case = "1 layer, a latent of 5 + 3 = 8 numbers; tp=2, bytes_per_number is 2 when left out"
+    expect_whole(candidate(toy_latent(1, 5, 3), 2), 16, case)
     for name in ("deepseek-v2-lite", "deepseek-v3"):
         for tp in (1, 2, 8, 256):
             for width in (1, 2):
@@ -141,6 +144,7 @@ KV_PER_GPU = Exercise(
         Mutant("a latent of one layer", answers.latent_of_one_layer, LATENT, "Each layer keeps a latent of its own."),
         Mutant("always 2 bytes", answers.always_2_bytes, ONE, "Right for bf16 only."),
         Mutant("of all GPUs", answers.of_all_gpus, SHARED, "Asked is what one GPU holds."),
+        Mutant("rounds half up", answers.rounds_half_up, UNEVEN, "9 heads on 4 GPUs: one of them holds 3."),
         Mutant("rounds to the nearest", answers.rounds_to_nearest, UNEVEN, "10 heads on 4 GPUs: one of them holds 3."),
         Mutant("float inside", answers.through_float, REAL, "A float holds whole numbers exactly only up to 2 to the power of 53."),
         Mutant("float32 inside", answers.through_float32, REAL, "24 bits hold whole numbers exactly only up to 16,777,216."),
