@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   course:
-#     translated: false
-# ---
-
 # %% [markdown] lang="en" tags=["goals"]
 # # 03 · Roofline
 #
@@ -16,6 +10,19 @@
 # - say of any step what bounds it, and how long it takes at least;
 # - find out where batching stops being free, with the K/V counted in;
 # - measure the roofline of your own machine, and place the engine's steps under it.
+
+# %% [markdown] lang="zh" en="5d23d411"
+# # 03 · 屋顶线模型（roofline）
+#
+# **一步推理，要么在等内存，要么在等计算。把两样都数清楚，就知道它在等哪一样。**
+#
+# 60 到 90 分钟 · 在 CPU 上用 NumPy 和 PyTorch，不需要 GPU · 先学第 02 课
+#
+# 学完这一课，你能够：
+#
+# - 对任何一步推理，说出瓶颈在哪里、最快也要多久；
+# - 把 K/V 也算进去，找出批处理从什么时候起不再免费；
+# - 测出你自己机器的屋顶线，并把引擎的每一步画到它下面。
 
 # %%
 import dataclasses
@@ -38,6 +45,11 @@ from mini_engine.roofline.measure import measure_rates
 # Here is the engine with one CPU thread on a model of 58 million parameters. Their values are random: the clock does
 # not mind. One step runs a prompt of 256 tokens, the other decodes one token. A **FLOP**, a floating-point operation,
 # is one addition or multiplication. A GFLOP/s is 1e9 of them in a second.
+
+# %% [markdown] lang="zh" en="1ef274f0"
+# ## 痛点
+#
+# 引擎只用一个 CPU 线程，跑一个 5800 万参数的模型。参数是随机的，反正耗时与数值无关。一步跑一段 256 个 token 的提示词，另一步解码一个 token。**FLOP** 是一次浮点运算，即一次加法或一次乘法；GFLOP/s 就是每秒 1e9 次。
 
 # %% tags=["nbval-ignore-output", "claim-two-phases-measured"]
 spec = dataclasses.replace(get_model("smollm2-135m"), num_hidden_layers=15, vocab_size=8192)
@@ -63,6 +75,17 @@ for step in measure_steps(model, prefills=[256], batches=[1]):
 # GPU holds 35e9 parameters, which are 70e9 bytes. To make one token, a decode step reads all its weights, and an H100
 # reads 3.35e12 bytes/s.
 
+# %% [markdown] lang="zh" en="ba65dda1"
+# 同样的权重，摊到每个 token 的计算量也差不多，解码产出 token 却慢了许多倍。预填充时能跑到的速度，说明处理器有这个本事；解码时它没机会发挥，因为它在等。等的是什么？要等多久？
+#
+# ## 两个时钟
+#
+# 任何一件工作都要做若干 FLOP，也要在内存和计算单元之间搬运若干字节。机器对两者各有一个速率：**峰值算力**，单位 FLOP/s；**带宽**，单位 bytes/s。算这一个乘积的时候，下一批数已经在路上了。所以两个时钟同时在走，较慢的那个就是总时间：
+#
+# $$\text{time} \ge \max\left(\frac{\text{FLOPs}}{\text{peak}}, \frac{\text{bytes}}{\text{bandwidth}}\right)$$
+#
+# 来看一个真实的例子。Llama-3-70B 约有 70e9 个参数，bf16 下每个占 2 字节。两块 H100 平分，每块 GPU 存 35e9 个参数，也就是 70e9 字节。解码一步要把这些权重全部读一遍，才得到一个 token；而 H100 每秒能读 3.35e12 字节。
+
 # %%
 predict("03.step_ms", value=None)
 
@@ -79,6 +102,17 @@ predict("03.step_ms", value=None)
 # Either count may be 0, but not both. Small case: 4 FLOPs, 8 bytes, a peak of 4 FLOP/s, a bandwidth of 1 byte/s.
 # Reading takes 8 s, computing 1 s. The answer is 8 and 1/8.
 
+# %% [markdown] lang="zh" en="0a5d4898"
+# ## 练习 3.1 - 两个时钟
+#
+# 难度 1/5 · 重要性 5/5 · 5 分钟 · 大约 3 行
+#
+# 写出 `least_time(flops, bytes_moved, peak, bandwidth)`，返回两个数：
+#
+# - 这件工作最少要多少秒；
+# - 其中计算单元在忙的时间占多大比例，0 到 1 之间。
+#
+# 两个计数可以有一个是 0，但不会都是 0。小例子：4 FLOP，8 字节，峰值 4 FLOP/s，带宽 1 byte/s。读要 8 秒，算要 1 秒，答案是 8 和 1/8。
 
 # %% exercise="least_time"
 def least_time(flops, bytes_moved, peak, bandwidth):
@@ -111,6 +145,23 @@ least_time = check("03.least_time", least_time)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="cb006238"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 先把两个时钟都算出来。总时间是其中之一，忙碌比例是两个时间的商。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# `computing = flops / peak`，`reading = bytes_moved / bandwidth`，较大的那个就是 `seconds`。计算单元只在计算时才忙，所以用 `computing` 除以 `seconds`。
+#
+# </details>
+# <details><summary>提示 3：“equal clocks run side by side”这一项不通过</summary>
+#
+# 两个时钟是重叠的，不能相加。两个都走 3 秒，总共还是 3 秒。
+#
+# </details>
+
 # %% tags=["claim-step-floor", "claim-idle"]
 half = half_70b()  # one of the two H100s
 flops = 2 * 35e9  # each of its 35e9 parameters meets the token once: a multiply and an add
@@ -139,6 +190,20 @@ svg(*diagrams.two_clocks())
 # - Intensity above the ridge: **compute bound**. The FLOPs do.
 #
 # An H100 computes 989e12 FLOP/s in bf16. Where is its ridge?
+
+# %% [markdown] lang="zh" en="40d69680"
+# 一个 token 要 20.9 ms，每秒 47.9 个 token，计算单元有 99.66% 的时间闲着。换什么软件都不会更快。（前提是：两块 GPU 只服务一个用户，缓存是空的，别的开销都不计时间。）
+#
+# 有的资料写“每个参数两次乘加”。一次乘加本身就是两个 FLOP，这样算就多了一倍。
+#
+# ## 算术强度与脊点
+#
+# 两个计数相除，得到这件工作的**算术强度**（intensity），单位是 FLOP 每字节（FLOP/B）。两个速率相除，得到这台机器的**脊点**（ridge point），单位相同。
+#
+# - 算术强度低于脊点：**访存受限**（memory bound），时间由字节数决定。
+# - 算术强度高于脊点：**计算受限**（compute bound），时间由 FLOP 数决定。
+#
+# H100 的 bf16 峰值算力是 989e12 FLOP/s。它的脊点在哪里？
 
 # %%
 predict("03.ridge", value=None)
@@ -177,6 +242,23 @@ print(f"h200-sxm reads {h200.memory_bandwidth / h100.memory_bandwidth - 1:.0%} f
 # For few tokens the weight is nearly all of the bytes, and the intensity is nearly M. Hence a popular rule: "from 295
 # tokens on, you are compute bound". Is it so?
 
+# %% [markdown] lang="zh" en="c3af1425"
+# 这里的峰值都是稠密 bf16。H100 的规格表上印的是 1,979 TFLOPS，并注明“with sparsity”：那要求每四个权重里有两个是零，普通模型的权重可不是这样。
+#
+# 脊点高并不是优点。H200 算得不比 H100 快，但读得更快，所以脊点更低，解码也快了 43%：4.8e12 bytes/s 对 3.35e12。为解码选卡，先看 `bandwidth`。
+#
+# ## 矩阵乘的算术强度有多高？
+#
+# 一层要拿 M 个 token 去乘一个 d 行 d 列的权重。M 是这一步里的 token 总数：B 个序列，每个带来 T 个新 token。解码时 T 是 1，预填充时 T 是提示词的长度。每个数占 2 字节时：
+#
+# | | |
+# |---|---|
+# | FLOP 数 | 2 M d² |
+# | 字节数：读入的行、权重、写出的行 | 2 M d + 2 d² + 2 M d |
+# | 算术强度 | M d / (2 M + d) |
+#
+# token 少的时候，字节几乎全是权重，算术强度约等于 M。于是有了一条流传很广的经验：“从 295 个 token 起就是计算受限。”真是这样吗？
+
 # %%
 predict("03.threshold", value=None)
 
@@ -196,6 +278,19 @@ predict("03.threshold", value=None)
 # Small case, R = C = 8 and a ridge of 2: M = 4 brings 512 FLOPs over 256 bytes, exactly 2. With a ridge of 4 it is
 # `None`.
 
+# %% [markdown] lang="zh" en="0cc40aa3"
+# ## 练习 3.2 - 矩阵乘从哪里起变成计算受限
+#
+# 难度 3/5 · 重要性 4/5 · 15 分钟 · 大约 5 行
+#
+# 权重很少是方的。写出 `min_tokens(R, C, ridge)`：M 个 token 乘一个 R 行 C 列的权重，结果是 M 行 C 列。每个数占 2 字节，输入的行和权重各读一次，结果写一次。
+#
+# - 返回算术强度达到 `ridge` 所需的最小 M，类型是 `int`。
+# - 如果 M 再大也达不到，返回 `None`。
+# - `ridge` 是一个 `Fraction`。请全程保持精确：int 除以 int 得到的是 float，`Fraction(a, b)` 才是精确的。
+# - 让 M 逐个往上试也可以，只要你先确认循环会结束。
+#
+# 小例子：R = C = 8，ridge 为 2。M = 4 时是 512 FLOP 对 256 字节，正好是 2。ridge 为 4 时答案是 `None`。
 
 # %% exercise="min_tokens"
 def min_tokens(R, C, ridge):
@@ -232,6 +327,25 @@ min_tokens = check("03.min_tokens", min_tokens)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="4a5cdee5"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 把算术强度写成 FLOP 数除以字节数：2 M R C 除以 2 (M R + R C + M C)。M 非常大时，它趋近于什么？
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 1. M 非常大时，R C 那一项可以忽略，算术强度趋近 R C / (R + C)。这个极限不高于 ridge？那就返回 `None`。
+# 2. 否则解出 M：M (R C - ridge (R + C)) 不小于 ridge R C。
+# 3. 相除，再向上取整。对 `Fraction` 用 `math.ceil` 是精确的。
+#
+# </details>
+# <details><summary>提示 3：最后两项不通过</summary>
+#
+# 商恰好是整数时，它本身就是答案，`quotient // 1 + 1` 会多出一个。如果是 float，商又因为舍入略大了一点，`math.ceil` 同样会多出一个。
+#
+# </details>
+
 # %% tags=["claim-threshold", "claim-never"]
 print("      d   intensity at M = 295   limit d / 2   compute bound from")
 for d in (512, 590, 591, 1024, 4096, 8192, 16384):
@@ -252,6 +366,11 @@ for name, (R, C) in shapes.items():
 #
 # Move the sliders. Find a d at which a step of 1,000 tokens stays memory bound. In all pictures both axes are
 # logarithmic: each step is a factor of 10.
+
+# %% [markdown] lang="zh" en="8acc484c"
+# d = 8,192 时要 319 个 token，d = 4,096 时要 345 个。295 个 token 时，d = 8,192 只有 275.2，略低于脊点。而权重一小，这条经验就彻底不成立：d 不超过 590 时，多少个 token 都不够，因为读入和写出的行与计算量涨得一样快。把一个权重切到多块 GPU 上，它就变窄，门槛随之升高。
+#
+# 拖动滑块，找一个 d，让 1,000 个 token 的一步仍然访存受限。本课所有图的两个坐标轴都是对数的，每一格差 10 倍。
 
 # %% tags=["claim-gemm"]
 sizes = [256, 512, 1024, 2048, 4096, 8192, 16384]
@@ -280,6 +399,13 @@ for name, M in {
 # The weights are the same for every sequence. The K/V is not. (The letters are those of lesson 01: H query heads, K K/V
 # heads, each of size D, and S tokens in the cache.)
 
+# %% [markdown] lang="zh" en="2665b699"
+# “预填充的算术强度大约是 1,000，解码大约是 1。”对 1,000 个 token 的提示词，这话成立，准确值是 803.8。换成 100 个 token 的提示词，只有 97.6，和解码一样访存受限。起决定作用的是这一步有多少个 token，而不是它叫哪个阶段。解法也就在这里：把 32 个序列放进同一步解码，权重只读一遍，大家共用。
+#
+# ## 注意力没法共用
+#
+# 权重对所有序列都是同一份，K/V 却不是。（字母沿用第 01 课：H 个查询头，K 个 KV 头，每个头的大小是 D，缓存里有 S 个 token。）
+
 # %%
 svg(*diagrams.who_reads_what())
 
@@ -303,6 +429,18 @@ predict("03.batch_attention", value=None)
 # Small case: one head of each kind, D = 2, S = 3, one sequence. The answer is `(24, 32)`. Of the bytes, 24 are K and V,
 # and 8 are q and the output.
 
+# %% [markdown] lang="zh" en="4f4f19e5"
+# ## 练习 3.3 - 注意力算多少、读多少
+#
+# 难度 3/5 · 重要性 5/5 · 15 分钟 · 大约 4 行
+#
+# 算一算一步解码里一层注意力的账。有 H 个查询头、K 个 KV 头，头的大小是 D；有 B 个序列，每个缓存了 S 个 token。写出 `attention_cost(H, K, D, S, B, shared)`，返回两个 int：
+#
+# - **FLOP 数**：每个查询头对每个缓存的 token，先和它的键做点积，再把它的值加权累加。一次乘加是 2 FLOP，softmax 不计。
+# - **字节数**，每个数 2 字节：每个缓存 token 的 K 和 V 读一次；此外，每个序列还要读 q、写输出，两者形状都是 `[H, D]`。
+# - `shared=True`：B 个序列看的是*同一份* S 个 token，读一次大家共用。
+#
+# 小例子：查询头和 KV 头各一个，D = 2，S = 3，一个序列，答案是 `(24, 32)`。这些字节里，24 是 K 和 V，8 是 q 和输出。
 
 # %% exercise="attention_cost"
 def attention_cost(H, K, D, S, B=1, shared=False):
@@ -338,6 +476,24 @@ attention_cost = check("03.attention_cost", attention_cost)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="fb986da4"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 对每个字母都问一句：它放大的是计算量、字节数，还是两者都放大？H 管计算，K 管读取，B 比较特殊。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 1. 一个分数要 D 次乘加，累加一个值也要 D 次：每个查询头、每个 token、每个序列共 4 D 个 FLOP。
+# 2. K 和 V：每个 token 有 2 个数组，各 `K * D` 个数，每个数 2 字节。全体只读一次，或者每个序列读一次。
+# 3. q 和输出：每个序列有 2 个数组，各 `H * D` 个数。
+#
+# </details>
+# <details><summary>提示 3：“a shared context is read once”这一项不通过</summary>
+#
+# 共用的只是 K 和 V 的读取。每个序列仍要自己算分数，也有自己的 q 和输出。
+#
+# </details>
 
 # %% tags=["claim-attention-intensity", "claim-s-cancels"]
 def attention_intensity(K, S, B=1, shared=False):
@@ -380,6 +536,19 @@ picture(p03_intensity.attention, context=8192)
 # MLA, the subject of the next lesson, is in the picture too. Its 128 heads share one row of 576 cached numbers a token.
 # The score takes all of them, the value 512.
 
+# %% [markdown] lang="zh" en="4695ebef"
+# MHA 给每个查询头配一个 KV 头，GQA 每组查询头配一个，MQA 所有查询头共用一个。
+#
+# 计算量随 S 增长，字节数也随 S 增长，S 就约掉了。剩下的是 H / K，即共用一个 KV 头的查询头数。上下文短的时候会再小一点，因为 q 和输出也要算。有资料写作“4 g S D 个 FLOP 除以 4 S D 字节”（g 是每个 KV 头对应的查询头数），它漏掉了 q 和输出：S = 16 时它给出 8，正确值是 5.333。
+#
+# 批大小也约掉了：32 个序列就是 32 倍的计算，配 32 倍的字节。所以批处理对注意力毫无帮助。唯一的例外是几个序列共用的上下文，例如一段很长的系统提示词。如果只为大家读一遍，这 8,192 个 token 的注意力从 39 个序列起就是计算受限。
+#
+# ## 屋顶线
+#
+# 横轴是算术强度，纵轴是机器能达到的速率。内存每秒只送来这么多字节，每个字节能做的 FLOP 数就是算术强度，所以速率等于算术强度乘带宽，是一条斜线。到了脊点，速率升到峰值，此后就是平的。这条折线就是**屋顶线**：min(峰值算力, 算术强度 · 带宽)。任何点都不会高于它。
+#
+# 下一课的主角 MLA 也画在图里。它的 128 个头共用每个 token 的同一行缓存，共 576 个数：算分数时全部用上，加权求和时只用其中 512 个。
+
 # %% tags=["claim-scatter"]
 points = [
     ("weights at batch 1; attention, MHA", attention_intensity(64, 8192)),
@@ -403,6 +572,12 @@ picture(p03_intensity.roofline, points=[(name, float(x)) for name, x in points],
 # read the K/V as well. On each GPU a cached token has 163,840 B of it. To attend to it takes 1,310,720 FLOPs: in each of
 # 80 layers 4 H D, with 32 of the 64 query heads.
 
+# %% [markdown] lang="zh" en="173186e2"
+# MHA 和 GQA 停在斜线的低处，算术强度只有 1 和 8，而脊点在 295。MLA 已经接近脊点：解码注意力有可能受限于算力的，几乎只有它。
+#
+# ## 批处理从哪里起不再免费
+#
+# 现在把一整步解码合起来看。很多分享里都有这样一张表：权重读一遍，每个参数、每个序列算两个 FLOP，结论是批大小到 295 为止都是免费的。（表中的 gap 是脊点除以算术强度。）旁边再列出把 K/V 也读进去的结果。在每块 GPU 上，一个缓存的 token 有 163,840 B 的 K/V。对它做一次注意力要 1,310,720 FLOP：80 层，每层 4 H D，这块 GPU 分到 64 个查询头里的 32 个。
 
 # %% tags=["claim-batch-table", "claim-kv-ignored"]
 def decode_step(gpu, S, B):
@@ -435,6 +610,11 @@ print(f"Batch 32 at 8,192 tokens needs {32 * 8192 * half.kv_bytes_per_token / 1e
 # ridge only if it brings more FLOPs than its bytes need. All the numbers stand above the table. Work it out for
 # 1,024 tokens each: FLOPs over bytes of B sequences have to reach 295.2.
 
+# %% [markdown] lang="zh" en="9e6786d6"
+# 不算 K/V，批大小 32 不花代价就有 1,531 tokens/s。每个序列 1,024 个 token 时，是 1,422。每个 8,192 个 token 时只有 949，而且每个用户都要多等 58%。况且根本放不下：K/V 要 42.9 GB，只剩 8 GB 的空间。
+#
+# 那么一步解码到底什么时候才计算受限？每加一个序列，既带来 FLOP，也带来字节。只有它带来的 FLOP 比它的字节在脊点上所需的更多，才会把这一步往脊点推。所需的数都在表的上方。请按每个序列 1,024 个 token 算一算：B 个序列的 FLOP 数除以字节数，要达到 295.2。
+
 # %%
 predict("03.compute_batch", value=None)
 
@@ -463,6 +643,13 @@ print(f"the longest context with such a batch: {last:,} tokens")
 # Move the sliders. The red line is the ceiling, and batches in the shaded part do not fit. Find the longest context at
 # which a batch of 32 fits on an H200. Then compare the GPUs at 8,192 tokens: which one is quicker, and why?
 
+# %% [markdown] lang="zh" en="d265e056"
+# 要 948 个序列，而不是 295 个，放得下的却只有 47 个。超过 1,487 个 token，就不存在这样的批大小了：无论加多少序列，这个模型的解码始终访存受限，因为每个序列带来的字节太多，它自己的 FLOP 抵不过来。
+#
+# 于是吞吐有了上限：带宽除以一个序列的 K/V。每个 8,192 个 token 时，批再大也超不过 2,496 tokens/s。批大小为 52 时达到它的一半，这时 K/V 和权重的字节数相等。（上下文短的时候，先碰到的是算力。两个极限中较低的那个才是上限。）
+#
+# 拖动滑块。红线是上限，阴影里的批放不下。找出 H200 上放得下 32 个序列的最长上下文。再比较 8,192 个 token 时的各块 GPU：哪块更快，为什么？
+
 # %%
 contexts = [128, 512, 1024, 2048, 8192, 32768]
 gpus = ["a100-80gb-sxm", "h100-sxm", "h200-sxm", "b200-sxm"]
@@ -487,6 +674,19 @@ panel(p03_decode.batching, context={1024: contexts}, batch={32: [1, 8, 32, 64, 1
 # With S = 4, two sequences take (64 + 32) / 16, which is six seconds. Four would fit. So `largest_batch(gpu, 4, 6)` is
 # 2.
 
+# %% [markdown] lang="zh" en="4ac9073b"
+# ## 练习 3.4 - 最多能接多少？
+#
+# 难度 3/5 · 重要性 5/5 · 15 分钟 · 大约 8 行
+#
+# 这是推理服务必须心里有数的一件事。写出 `largest_batch(gpu, S, seconds)`：每个序列有 S 个 token（S 至少为 1），在下面两个条件下最多能放多少个序列：
+#
+# - K/V 放得下：`kv_bytes_per_token` · S · B 不超过 `kv_budget`；
+# - 按两个时钟算，一步解码都不超过 `seconds`。这一步要搬 `weight_bytes` 和上面那些 K/V，要做 (`flops_per_token` + `flops_per_score` · S) · B 个 FLOP，速率是 `gpu.peak` 和 `gpu.bandwidth`。
+#
+# 这些名字都是 `gpu` 的属性。“不超过”包括恰好相等。返回 `int`；一个序列都不行就返回 0。逐个试批大小也可以。
+#
+# 小例子：权重 64 字节，每个 token 的 K/V 4 字节，预算 64 字节，带宽 16 bytes/s，峰值很高。S = 4 时，两个序列要 (64 + 32) / 16，也就是六秒。空间放得下四个。所以 `largest_batch(gpu, 4, 6)` 是 2。
 
 # %% exercise="largest_batch"
 def largest_batch(gpu, S, seconds):
@@ -524,6 +724,23 @@ largest_batch = check("03.largest_batch", largest_batch)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="8e5cb593"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 一步要多久，用你写的 `least_time` 算。能挡住你的有三样：读、算、空间。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 从 B = 0 开始，算出 B + 1 时的 K/V、FLOP 数和时间。放不下或者太慢，答案就是 B；否则接着试下一个。
+#
+# </details>
+# <details><summary>提示 3：“0 when not even one will do”这一项不通过</summary>
+#
+# 接受一个批大小之前先检查它，第一个也不例外。光是读权重就可能已经超时。
+#
+# </details>
+
 # %% tags=["claim-free-batching"]
 roomy = dataclasses.replace(half, kv_budget=10**15)
 print("30% slower than one sequence:   step at most   batch   of which fit   if K/V took no time")
@@ -539,14 +756,23 @@ print(f"with all {exact:,} parameters, not 70e9, the weights take {exact / half.
 # fails at 8,192: 16 sequences, of which 5 fit. The second half is the last column, which is 295 and 30% more. It leaves
 # out what fills a server: long contexts and a small room.
 #
-# The command line answers for any model and GPU: `mini-engine size --model llama-3-70b --gpu h100-sxm --tp 2 --context
-# 8192 --batch 32`. It counts every parameter, so its weights take 21.06 ms where we said 20.90.
+# The command line answers for any model and GPU:
+# `mini-engine size --model llama-3-70b --gpu h100-sxm --tp 2 --context 8192 --batch 32`. It counts every parameter, so its weights take 21.06 ms where we said 20.90.
 #
 # ## Your own roofline
 #
 # Now measure: the best product and the best read of your machine give the roof. Crosses are single products, made to
 # wait for memory by taking turns over many weights. Circles and squares are whole steps of the engine, with the tokens
 # in the step beside them.
+
+# %% [markdown] lang="zh" en="d1549365"
+# “批大小 32 只多花不到 30% 的时间，到 295 为止几乎免费。”前半句在每个序列 1,024 个 token 时成立，到 8,192 就不行了：只能有 16 个序列，其中放得下的是 5 个。后半句对应最后一列，也就是 295 再加 30%。它没算进真正把服务器塞满的东西：上下文很长，空间很小。
+#
+# 用命令行可以查任何模型和 GPU：`mini-engine size --model llama-3-70b --gpu h100-sxm --tp 2 --context 8192 --batch 32`。它按全部参数计数，所以读权重是 21.06 ms，而我们前面是 20.90。
+#
+# ## 你自己的屋顶线
+#
+# 现在动手测：你的机器上最快的矩阵乘和最快的读取，定出屋顶线。叉号是单个矩阵乘；许多权重轮流上场，逼得它们只能等内存。圆点和方块是引擎完整的一步，旁边的数字是这一步的 token 数。
 
 # %% tags=["nbval-ignore-output", "claim-measured-roofline"]
 rates = measure_rates()
@@ -578,6 +804,15 @@ picture(p03_decode.measured, rates=rates, products=products, steps=steps, height
 # What holds on every machine is the count: two FLOPs for each weight that a token meets, and attention on top. The
 # output head meets only the last token of a prompt. So prefill comes to less than 2 for each parameter and token.
 
+# %% [markdown] lang="zh" en="6ac5b071"
+# 从左往右看。解码一个 token 的算术强度是 1，速率只有峰值的一小部分。每多一个序列，点就往右上方挪一些，直到这台机器的脊点为止，斜线在那里结束。长提示词一开始就在平台上。
+#
+# 这回答了第一个单元格的问题，但没有全部回答。只解码一个 token 时，读取只能解释大约三分之一的时间，对比“ms”和“at least”两列就知道。其余的不属于任何一个时钟：一步里还有归一化、旋转位置编码、在零散的缓存上做注意力，以及 Python 本身。模型越小，它们占的比重越大。
+#
+# 这里的时间是单线程的处理器时间：矩阵乘和读取取几次中最快的，预填充只跑一次，解码取五步的中位数。别的程序照样会来抢缓存和内存。重跑一遍这个单元格，看看数字会差多少。如果处理器缓存装得下全部权重，点可能会高过屋顶线。
+#
+# 换哪台机器都不变的是计数：一个 token 每用到一个权重，就是两个 FLOP，注意力另算。输出头只用在提示词的最后一个 token 上，所以预填充平均到每个参数、每个 token 还不到 2。
+
 # %% tags=["claim-counts"]
 from mini_engine.course.measured_steps import step_bytes, step_work
 
@@ -597,6 +832,11 @@ print(f"{skipped:,} FLOPs of the output head are spared for 255 tokens of the pr
 # The same 70B model, now on two H200s: 989e12 FLOP/s and 4.8e12 bytes/s each. Two numbers. What is the ceiling of
 # throughput at 8,192 tokens each? And up to which context is some batch compute bound?
 
+# %% [markdown] lang="zh" en="3da5de0c"
+# ## 自测
+#
+# 还是那个 70B 模型，这回用两块 H200：每块 989e12 FLOP/s，4.8e12 bytes/s。两个数：每个序列 8,192 个 token 时，吞吐的上限是多少？上下文最长到多少，还能有某个批大小计算受限？
+
 # %% tags=["self-check"]
 predict("03.ceiling", value=None)
 predict("03.longest", value=None)
@@ -615,6 +855,19 @@ predict("03.longest", value=None)
 # A shared context is read once only by a kernel, a program on the GPU, that is written for it. Sharing blocks saves
 # room with any kernel, but each sequence then still reads them by itself.
 
+# %% [markdown] lang="zh" en="7187e47f"
+# ## 生产环境中
+#
+# 选项名以 2025 年为准。共用上下文的那条规则，读自 2025 年 vLLM 的主分支。
+#
+# | 这里 | vLLM | SGLang |
+# |---|---|---|
+# | 限制批大小 | `--max-num-seqs` | `--max-running-requests` |
+# | 限制一步的 token 数 | `--max-num-batched-tokens` | `--chunked-prefill-size`（只管提示词） |
+# | 共用的上下文只读一遍 | `use_cascade_attention`：共用至少 256 个 token、至少 8 个请求，并且一个粗略的模型认为划算 | - |
+#
+# 要让共用的上下文只读一遍，必须有专门为此写的 kernel（在 GPU 上跑的程序）。块一旦共享，用哪种 kernel 都能省空间，但每个序列还是各读各的。
+
 # %% [markdown] lang="en" tags=["limits"]
 # > **What this does not show**
 # >
@@ -625,6 +878,16 @@ predict("03.longest", value=None)
 # > - On a GPU, `measure_rates("cuda")` and `measure_products([1, 64, 512], "cuda")` measure in bf16. No such numbers are
 # >   stored here.
 # > - The measured points are those of one CPU thread in fp32, with weights kept in 2 bytes where the processor can.
+
+# %% [markdown] lang="zh" en="e18065a2"
+# > **这一课没有说明的事**
+# >
+# > - 规格表上的峰值终究是峰值。真实的 kernel 只能达到其中一部分，每启动一个也要花时间。
+# > - 两块 GPU 每一层都要交换部分结果，这段时间没有算。
+# > - softmax、归一化和采样没有算，新 token 的 K 和 V 的写入也没有算。
+# > - 混合专家（MoE）模型，批越大，读到的专家越多，不像稠密模型那样整批共用一份权重。
+# > - 在 GPU 上，`measure_rates("cuda")` 和 `measure_products([1, 64, 512], "cuda")` 以 bf16 测量。这里没有存这样的数据。
+# > - 测出来的点来自一个 CPU 线程，用 fp32 计算；处理器支持时，权重以 2 字节存放。
 
 # %% [markdown] lang="en" tags=["question"]
 # ## Questions that people ask
@@ -662,6 +925,34 @@ predict("03.longest", value=None)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="2d25768f"
+# ## 常见问题
+#
+# <details><summary>为什么别处的表给出的每步时间不一样？</summary>
+#
+# 原因有两个。第一，算矩阵乘的同时能不能读 K/V？我们认为能：max(权重 + K/V, 计算)。另一种算法让注意力单独占一段时间：K/V + max(权重, 计算)。只有在计算比读权重更久时，两者才不同。第二，单位：6,710,886,400 B 的缓存是 6.71 GB，也是 6.25 GiB。至少有一张知名的表印的是“6.7 GiB”。下一个单元格把两件事都算给你看。
+#
+# </details>
+# <details><summary>量化权重对解码有帮助吗？</summary>
+#
+# 有，而且是双份。在斜线上，字节减半，时间就减半；腾出来的空间还能放 K/V。预填充则要连计算也用 8 位，才有收益。
+#
+# </details>
+# <details><summary>`nvidia-smi` 显示利用率 100%，GPU 就真的在忙吗？</summary>
+#
+# 不一定。这个数只说明有 kernel 在跑。批大小为 1 的解码也可以显示 100%，而计算单元其实在等。
+#
+# </details>
+# <details><summary>为什么不总是用放得下的最大批？</summary>
+#
+# 因为那样每个用户拿到 token 就更慢。吞吐上去了，每一步的时间也上去了。上限取决于你承诺过多快，就像练习 3.4 那样。
+#
+# </details>
+# <details><summary>访存受限是坏事吗？</summary>
+#
+# 不是。它告诉你该改进什么：少搬字节，或者让每个字节产出更多 token。分组的头、潜变量、量化的缓存、共享的前缀，做的都是这件事，也正是后面几课的内容。
+#
+# </details>
 
 # %% tags=["claim-additive", "claim-units"]
 def additive_ms(B, kv, weights):
@@ -702,3 +993,23 @@ print(f"with 6.7 and 26 taken for GB: {additive_ms(1, 6.7e9, 26e9):.3f} ms; for 
 #
 # **Back:** [02 · How large is the cache?](lessons/02_kv_cache_size.ipynb) · **Next:**
 # [04 · GQA and MLA](lessons/04_gqa_and_mla.ipynb)
+
+# %% [markdown] lang="zh" en="4a29170a"
+# ## 三句话总结
+#
+# - 时间至少是 FLOP 数除以峰值算力，也至少是字节数除以带宽。哪个更大，要看算术强度在脊点的哪一侧。
+# - 一步里的 token 共用权重：319 个 token 就能让一个大矩阵乘变成计算受限。但序列之间不共用 K/V。
+# - 所以上下文一长，批再大，解码也是访存受限，吞吐的上限是带宽除以 K/V 的字节数。
+#
+# | 术语 | 英文 | 常见说法 | 含义 |
+# |---|---|---|---|
+# | 算术强度 | arithmetic intensity | “有多吃算力” | FLOP 数除以搬运的字节数 |
+# | 脊点 | ridge point | “拐点” | 峰值算力除以带宽 |
+# | 访存受限 | memory bound | “慢” | 时间由字节数决定 |
+# | 计算受限 | compute bound | “快” | 时间由 FLOP 数决定 |
+# | 屋顶线 | roofline | “最好能到多少” | 峰值算力与算术强度乘带宽，取较小者 |
+#
+# **开放练习。** *简单*：换成 H200，重做那张批大小的表。哪些数不变？*中等*：一步里混着 32 个解码和 512 个提示词 token。瓶颈是什么？比单跑那 32 个慢多少？*研究*：给读取和计算各拟合一个效率，去贴合你测到的那些步。用它们预测一个没参与拟合的步，准不准？
+#
+# **上一课：** [02 · 缓存有多大？](lessons/02_kv_cache_size.ipynb) · **下一课：** [04 · GQA 与 MLA](lessons/04_gqa_and_mla.ipynb)
+
