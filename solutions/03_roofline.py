@@ -114,6 +114,7 @@ predict("03.step_ms", value=None)
 #
 # 两个计数可以有一个是 0，但不会都是 0。小例子：4 FLOP，8 字节，峰值 4 FLOP/s，带宽 1 byte/s。读要 8 秒，算要 1 秒，答案是 8 和 1/8。
 
+
 # %% exercise="least_time"
 def least_time(flops, bytes_moved, peak, bandwidth):
     """(seconds, busy): the least time of the work, and the share of it that computing takes."""
@@ -292,6 +293,7 @@ predict("03.threshold", value=None)
 #
 # 小例子：R = C = 8，ridge 为 2。M = 4 时是 512 FLOP 对 256 字节，正好是 2。ridge 为 4 时答案是 `None`。
 
+
 # %% exercise="min_tokens"
 def min_tokens(R, C, ridge):
     """The smallest M at which [M, R] x [R, C] in 2-byte numbers reaches `ridge` FLOP/B; None when none does."""
@@ -442,6 +444,7 @@ predict("03.batch_attention", value=None)
 #
 # 小例子：查询头和 KV 头各一个，D = 2，S = 3，一个序列，答案是 `(24, 32)`。这些字节里，24 是 K 和 V，8 是 q 和输出。
 
+
 # %% exercise="attention_cost"
 def attention_cost(H, K, D, S, B=1, shared=False):
     """(FLOPs, bytes) of one layer's attention in a decode step of B sequences with S cached tokens each."""
@@ -494,6 +497,7 @@ attention_cost = check("03.attention_cost", attention_cost)
 # 共用的只是 K 和 V 的读取。每个序列仍要自己算分数，也有自己的 q 和输出。
 #
 # </details>
+
 
 # %% tags=["claim-attention-intensity", "claim-s-cancels"]
 def attention_intensity(K, S, B=1, shared=False):
@@ -578,6 +582,7 @@ picture(p03_intensity.roofline, points=[(name, float(x)) for name, x in points],
 # ## 批处理从哪里起不再免费
 #
 # 现在把一整步解码合起来看。很多分享里都有这样一张表：权重读一遍，每个参数、每个序列算两个 FLOP，结论是批大小到 295 为止都是免费的。（表中的 gap 是脊点除以算术强度。）旁边再列出把 K/V 也读进去的结果。在每块 GPU 上，一个缓存的 token 有 163,840 B 的 K/V。对它做一次注意力要 1,310,720 FLOP：80 层，每层 4 H D，这块 GPU 分到 64 个查询头里的 32 个。
+
 
 # %% tags=["claim-batch-table", "claim-kv-ignored"]
 def decode_step(gpu, S, B):
@@ -688,6 +693,7 @@ panel(p03_decode.batching, context={1024: contexts}, batch={32: [1, 8, 32, 64, 1
 #
 # 小例子：权重 64 字节，每个 token 的 K/V 4 字节，预算 64 字节，带宽 16 bytes/s，峰值很高。S = 4 时，两个序列要 (64 + 32) / 16，也就是六秒。空间放得下四个。所以 `largest_batch(gpu, 4, 6)` 是 2。
 
+
 # %% exercise="largest_batch"
 def largest_batch(gpu, S, seconds):
     """The largest batch of sequences of S tokens whose K/V fits and whose decode step takes at most `seconds`."""
@@ -748,8 +754,9 @@ for S in (128, 512, 1024, 2048, 8192):
     limit = 1.3 * decode_step(half, S, 1)[0]
     print(f"{S:7,} tokens each {limit * 1e3:25.1f} ms {largest_batch(roomy, S, limit):7}", end="")
     print(f" {largest_batch(half, S, limit):14} {limit * half.peak / half.flops_per_token:21.0f}")
-exact = params(get_model("llama-3-70b"))  # 2 bytes each, over 2 GPUs
-print(f"with all {exact:,} parameters, not 70e9, the weights take {exact / half.bandwidth * 1e3:.2f} ms")
+llama = get_model("llama-3-70b")
+exact = params(llama) - llama.vocab_size * llama.hidden_size  # all but the embedding table; 2 bytes each, over 2 GPUs
+print(f"exactly, {exact:,} parameters are read, not 70e9: {exact / half.bandwidth * 1e3:.2f} ms")
 
 # %% [markdown] lang="en"
 # "Batch 32 for less than 30% more time, and almost free up to 295." The first half holds at 1,024 tokens each, and
@@ -757,7 +764,8 @@ print(f"with all {exact:,} parameters, not 70e9, the weights take {exact / half.
 # out what fills a server: long contexts and a small room.
 #
 # The command line answers for any model and GPU:
-# `mini-engine size --model llama-3-70b --gpu h100-sxm --tp 2 --context 8192 --batch 32`. It counts every parameter, so its weights take 21.06 ms where we said 20.90.
+# `mini-engine size --model llama-3-70b --gpu h100-sxm --tp 2 --context 8192 --batch 32`. It counts exactly, and without
+# the embedding table, of which a token reads one row. So its weights take 20.75 ms where we said 20.90.
 #
 # ## Your own roofline
 #
@@ -765,10 +773,10 @@ print(f"with all {exact:,} parameters, not 70e9, the weights take {exact / half.
 # wait for memory by taking turns over many weights. Circles and squares are whole steps of the engine, with the tokens
 # in the step beside them.
 
-# %% [markdown] lang="zh" en="d1549365"
+# %% [markdown] lang="zh" en="10d2543b"
 # “批大小 32 只多花不到 30% 的时间，到 295 为止几乎免费。”前半句在每个序列 1,024 个 token 时成立，到 8,192 就不行了：只能有 16 个序列，其中放得下的是 5 个。后半句对应最后一列，也就是 295 再加 30%。它没算进真正把服务器塞满的东西：上下文很长，空间很小。
 #
-# 用命令行可以查任何模型和 GPU：`mini-engine size --model llama-3-70b --gpu h100-sxm --tp 2 --context 8192 --batch 32`。它按全部参数计数，所以读权重是 21.06 ms，而我们前面是 20.90。
+# 用命令行可以查任何模型和 GPU：`mini-engine size --model llama-3-70b --gpu h100-sxm --tp 2 --context 8192 --batch 32`。它数的是精确的参数量，而且不算嵌入表（每个 token 只查其中一行），所以读权重是 20.75 ms，而我们前面是 20.90。
 #
 # ## 你自己的屋顶线
 #
@@ -954,6 +962,7 @@ predict("03.longest", value=None)
 #
 # </details>
 
+
 # %% tags=["claim-additive", "claim-units"]
 def additive_ms(B, kv, weights):
     """Llama-2-13B in bf16 on eight TPU v5e, where attention takes its turn: B sequences with `kv` bytes each."""
@@ -1012,4 +1021,3 @@ print(f"with 6.7 and 26 taken for GB: {additive_ms(1, 6.7e9, 26e9):.3f} ms; for 
 # **开放练习。** *简单*：换成 H200，重做那张批大小的表。哪些数不变？*中等*：一步里混着 32 个解码和 512 个提示词 token。瓶颈是什么？比单跑那 32 个慢多少？*研究*：给读取和计算各拟合一个效率，去贴合你测到的那些步。用它们预测一个没参与拟合的步，准不准？
 #
 # **上一课：** [02 · 缓存有多大？](lessons/02_kv_cache_size.ipynb) · **下一课：** [04 · GQA 与 MLA](lessons/04_gqa_and_mla.ipynb)
-
