@@ -49,7 +49,7 @@ from mini_engine.roofline.measure import measure_rates
 # %% [markdown] lang="zh" en="1ef274f0"
 # ## 痛点
 #
-# 引擎只用一个 CPU 线程，跑一个 5800 万参数的模型。参数是随机的，反正耗时与数值无关。一步跑一段 256 个 token 的提示词，另一步解码一个 token。**FLOP** 是一次浮点运算，即一次加法或一次乘法；GFLOP/s 就是每秒 1e9 次。
+# 引擎只用一个 CPU 线程，跑一个 5800 万参数的模型。参数是随机的，反正耗时与数值无关。一步跑一段 256 个 token 的提示词，另一步解码一个 token。**FLOP** 是一次浮点运算，即一次加法或一次乘法；GFLOP/s 是每秒 1e9 次。
 
 # %% tags=["nbval-ignore-output", "claim-two-phases-measured"]
 spec = dataclasses.replace(get_model("smollm2-135m"), num_hidden_layers=15, vocab_size=8192)
@@ -113,7 +113,6 @@ predict("03.step_ms", value=None)
 # - 其中计算单元在忙的时间占多大比例，0 到 1 之间。
 #
 # 两个计数可以有一个是 0，但不会都是 0。小例子：4 FLOP，8 字节，峰值 4 FLOP/s，带宽 1 byte/s。读要 8 秒，算要 1 秒，答案是 8 和 1/8。
-
 
 # %% exercise="least_time"
 def least_time(flops, bytes_moved, peak, bandwidth):
@@ -293,7 +292,6 @@ predict("03.threshold", value=None)
 #
 # 小例子：R = C = 8，ridge 为 2。M = 4 时是 512 FLOP 对 256 字节，正好是 2。ridge 为 4 时答案是 `None`。
 
-
 # %% exercise="min_tokens"
 def min_tokens(R, C, ridge):
     """The smallest M at which [M, R] x [R, C] in 2-byte numbers reaches `ridge` FLOP/B; None when none does."""
@@ -444,7 +442,6 @@ predict("03.batch_attention", value=None)
 #
 # 小例子：查询头和 KV 头各一个，D = 2，S = 3，一个序列，答案是 `(24, 32)`。这些字节里，24 是 K 和 V，8 是 q 和输出。
 
-
 # %% exercise="attention_cost"
 def attention_cost(H, K, D, S, B=1, shared=False):
     """(FLOPs, bytes) of one layer's attention in a decode step of B sequences with S cached tokens each."""
@@ -498,7 +495,6 @@ attention_cost = check("03.attention_cost", attention_cost)
 #
 # </details>
 
-
 # %% tags=["claim-attention-intensity", "claim-s-cancels"]
 def attention_intensity(K, S, B=1, shared=False):
     flops, moved = attention_cost(64, K, 128, S, B, shared)
@@ -545,7 +541,7 @@ picture(p03_intensity.attention, context=8192)
 #
 # 计算量随 S 增长，字节数也随 S 增长，S 就约掉了。剩下的是 H / K，即共用一个 KV 头的查询头数。上下文短的时候会再小一点，因为 q 和输出也要算。有资料写作“4 g S D 个 FLOP 除以 4 S D 字节”（g 是每个 KV 头对应的查询头数），它漏掉了 q 和输出：S = 16 时它给出 8，正确值是 5.333。
 #
-# 批大小也约掉了：32 个序列就是 32 倍的计算，配 32 倍的字节。所以批处理对注意力毫无帮助。唯一的例外是几个序列共用的上下文，例如一段很长的系统提示词。如果只为大家读一遍，这 8,192 个 token 的注意力从 39 个序列起就是计算受限。
+# 批大小也约掉了：32 个序列就是 32 倍的计算，配 32 倍的字节。所以批处理帮不了注意力。唯一的例外是几个序列共用的上下文，例如一段很长的系统提示词。如果只为大家读一遍，这 8,192 个 token 的注意力从 39 个序列起就是计算受限。
 #
 # ## 屋顶线
 #
@@ -583,7 +579,6 @@ picture(p03_intensity.roofline, points=[(name, float(x)) for name, x in points],
 #
 # 现在把一整步解码合起来看。很多分享里都有这样一张表：权重读一遍，每个参数、每个序列算两个 FLOP，结论是批大小到 295 为止都是免费的。（表中的 gap 是脊点除以算术强度。）旁边再列出把 K/V 也读进去的结果。在每块 GPU 上，一个缓存的 token 有 163,840 B 的 K/V。对它做一次注意力要 1,310,720 FLOP：80 层，每层 4 H D，这块 GPU 分到 64 个查询头里的 32 个。
 
-
 # %% tags=["claim-batch-table", "claim-kv-ignored"]
 def decode_step(gpu, S, B):
     """Seconds of a decode step, and its intensity."""
@@ -618,7 +613,7 @@ print(f"Batch 32 at 8,192 tokens needs {32 * 8192 * half.kv_bytes_per_token / 1e
 # %% [markdown] lang="zh" en="9e6786d6"
 # 不算 K/V，批大小 32 不花代价就有 1,531 tokens/s。每个序列 1,024 个 token 时，是 1,422。每个 8,192 个 token 时只有 949，而且每个用户都要多等 58%。况且根本放不下：K/V 要 42.9 GB，只剩 8 GB 的空间。
 #
-# 那么一步解码到底什么时候才计算受限？每加一个序列，既带来 FLOP，也带来字节。只有它带来的 FLOP 比它的字节在脊点上所需的更多，才会把这一步往脊点推。所需的数都在表的上方。请按每个序列 1,024 个 token 算一算：B 个序列的 FLOP 数除以字节数，要达到 295.2。
+# 那么一步解码到底什么时候才计算受限？每加一个序列，既带来 FLOP，也带来字节。只有它带来的 FLOP 比它的字节在脊点上所需的更多，才会把这一步往脊点推。所需的数都列在上面那张表的前面。请按每个序列 1,024 个 token 算一算：B 个序列的 FLOP 数除以字节数，要达到 295.2。
 
 # %%
 predict("03.compute_batch", value=None)
@@ -692,7 +687,6 @@ panel(p03_decode.batching, context={1024: contexts}, batch={32: [1, 8, 32, 64, 1
 # 这些名字都是 `gpu` 的属性。“不超过”包括恰好相等。返回 `int`；一个序列都不行就返回 0。逐个试批大小也可以。
 #
 # 小例子：权重 64 字节，每个 token 的 K/V 4 字节，预算 64 字节，带宽 16 bytes/s，峰值很高。S = 4 时，两个序列要 (64 + 32) / 16，也就是六秒。空间放得下四个。所以 `largest_batch(gpu, 4, 6)` 是 2。
-
 
 # %% exercise="largest_batch"
 def largest_batch(gpu, S, seconds):
@@ -813,7 +807,7 @@ picture(p03_decode.measured, rates=rates, products=products, steps=steps, height
 # output head meets only the last token of a prompt. So prefill comes to less than 2 for each parameter and token.
 
 # %% [markdown] lang="zh" en="6ac5b071"
-# 从左往右看。解码一个 token 的算术强度是 1，速率只有峰值的一小部分。每多一个序列，点就往右上方挪一些，直到这台机器的脊点为止，斜线在那里结束。长提示词一开始就在平台上。
+# 从左往右看。解码一个 token 的算术强度是 1，速率只有峰值的一小部分。每多一个序列，点就往右上方挪一些，直到这台机器的脊点为止，斜线在那里结束。长提示词一开始就落在平的那一段上。
 #
 # 这回答了第一个单元格的问题，但没有全部回答。只解码一个 token 时，读取只能解释大约三分之一的时间，对比“ms”和“at least”两列就知道。其余的不属于任何一个时钟：一步里还有归一化、旋转位置编码、在零散的缓存上做注意力，以及 Python 本身。模型越小，它们占的比重越大。
 #
@@ -962,7 +956,6 @@ predict("03.longest", value=None)
 #
 # </details>
 
-
 # %% tags=["claim-additive", "claim-units"]
 def additive_ms(B, kv, weights):
     """Llama-2-13B in bf16 on eight TPU v5e, where attention takes its turn: B sequences with `kv` bytes each."""
@@ -1021,3 +1014,4 @@ print(f"with 6.7 and 26 taken for GB: {additive_ms(1, 6.7e9, 26e9):.3f} ms; for 
 # **开放练习。** *简单*：换成 H200，重做那张批大小的表。哪些数不变？*中等*：一步里混着 32 个解码和 512 个提示词 token。瓶颈是什么？比单跑那 32 个慢多少？*研究*：给读取和计算各拟合一个效率，去贴合你测到的那些步。用它们预测一个没参与拟合的步，准不准？
 #
 # **上一课：** [02 · 缓存有多大？](lessons/02_kv_cache_size.ipynb) · **下一课：** [04 · GQA 与 MLA](lessons/04_gqa_and_mla.ipynb)
+
