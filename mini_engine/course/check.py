@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,22 +54,34 @@ def check(id: str, candidate: Any) -> Any:
     checker's frames and closures to find the answer.
     """
     exercise = find(Exercise, id)
+    return settle(exercise, candidate, lambda: _judged(exercise, candidate))
+
+
+def settle(exercise: Exercise, candidate: Any, judge: Callable[[], tuple[str, str]]) -> Any:
+    """Print what `judge()` reports, and hand on the candidate, or the reference when there is a reason against it.
+
+    judge() -> (report, reason); it is not asked again about the reference that was handed out.
+    """
     reference, earlier = exercise.reference, _not_right.get(exercise.id)
     if earlier is not None and earlier.reference is candidate:
-        report, reason = earlier.report, earlier.reason  # the cell is run again: its name holds the reference by now
+        text, reason = earlier.report, earlier.reason  # the cell is run again: its name holds the reference by now
     else:
-        outcomes = list(run(exercise, candidate))
-        status = next((o.status for o in outcomes if o.status != "ok"), "ok")
-        report = _report(exercise, status, outcomes)
-        reason = {"ok": "", "todo": "not done yet"}.get(status, outcomes[-1].property)
-    print(report)
+        text, reason = judge()
+    print(text)
     if not reason:
         _not_right.pop(exercise.id, None)
         return candidate
-    _not_right[exercise.id] = _NotRight(reference, report, reason)
+    _not_right[exercise.id] = _NotRight(reference, text, reason)
     if is_strict():
         raise CheckFailed(f"{exercise.id}: {reason}")
     return reference
+
+
+def _judged(exercise: Exercise, candidate: Any) -> tuple[str, str]:
+    outcomes = list(run(exercise, candidate))
+    status = next((o.status for o in outcomes if o.status != "ok"), "ok")
+    reason = {"ok": "", "todo": "not done yet"}.get(status, outcomes[-1].property)
+    return report(exercise, status, outcomes), reason
 
 
 def is_strict() -> bool:
@@ -79,7 +91,7 @@ def is_strict() -> bool:
 
 def run(exercise: Exercise, candidate: Any) -> Iterator[Outcome]:
     """The outcome of each property in order, up to the first that does not hold."""
-    misfit = _looked_at(exercise, candidate)
+    misfit = looked_at(exercise, candidate)
     if misfit:
         yield Outcome("is what the exercise asks for", "no", misfit)
         return
@@ -155,8 +167,8 @@ def _text(error: BaseException, candidate: Any) -> str:
         return "(its message cannot be shown)"
 
 
-def _looked_at(exercise: Exercise, candidate: Any) -> str:
-    """`_misfit`, for a candidate that runs code of its own when it is asked for its signature or an attribute."""
+def looked_at(exercise: Exercise, candidate: Any) -> str:
+    """Why the candidate is not the kind of thing that the exercise asks for, "" if it is; also for one that runs code of its own when it is asked for its signature or an attribute."""
     budget, misfit = StepBudget(candidate, exercise.budget, exercise.seconds), ""
     with printed_text():
         try:
@@ -203,7 +215,8 @@ def _kind(candidate: Any) -> str:
     return "None" if candidate is None else f"of type {type(candidate).__name__}"
 
 
-def _report(exercise: Exercise, status: str, outcomes: list[Outcome]) -> str:
+def report(exercise: Exercise, status: str, outcomes: list[Outcome]) -> str:
+    """The lines that a learner reads."""
     head = f"[{status}] {exercise.id}  {exercise.title}"
     if status == "todo":
         return f"{head}: not done yet, going on with the reference version"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 
 import numpy as np
 
-from mini_engine.course.exercise import Exercise, Mutant, Property
+from mini_engine.course.bug_bank import Bug, BugBank, BugHunt
+from mini_engine.course.exercise import Mutant
 from mini_engine.course.exercises.answers01_attention import by_arrays, by_rows
 from mini_engine.course.exercises.e01_attention import CAUSAL_ATTENTION, Array, slow_attention
-from mini_engine.course.expect import expect_equal, fail
 
 Attention = Callable[..., Array]
 Test = Callable[[Attention], None]
@@ -41,54 +40,16 @@ def check_attention(attention: Attention) -> None:
             assert np.allclose(got, expected, rtol=0, atol=1e-9)
 
 
-def _objection(test: Test, function: Attention) -> AssertionError | None:
-    """The test's AssertionError, or None. Any other error is a fault of the test itself and goes through, to be shown.
-
-    The test is handed a function made for this one call, so it cannot know a bug by its name or by which object it is.
-    """
+def _hand_out(function: Attention) -> Attention:
+    """A function made for one call of the test, so it cannot know a bug by its name or by which object it is."""
 
     def attention(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
         return function(q, k, v, scale, offset)
 
-    try:
-        with np.errstate(all="ignore"):
-            test(attention)
-    except AssertionError as error:
-        return error
-    return None
+    return attention
 
 
-def _accept(test: Test, name: str, words: str = "a right attention") -> None:
-    error = _objection(test, RIGHT[name])
-    if error is not None:
-        at = traceback.extract_tb(error.__traceback__)[-1]
-        said = f"AssertionError: {error}".removesuffix(": ")
-        where = f"in line {at.lineno} of {at.name}: {at.line}"
-        fail(f"your test refuses {words} ({name})", expected="no error", got=said, raised=where)
-
-
-def _accepts(test: Test) -> None:
-    for name in RIGHT:
-        _accept(test, name)
-
-
-def _catches_the_offset(test: Test) -> None:
-    if _objection(test, WRONG[ANNOUNCED]) is None:
-        fail(f"{ANNOUNCED!r} slipped through", expected="an AssertionError", got="no objection")
-
-
-def _catches_the_rest(test: Test) -> None:
-    """Right and wrong ones in an order that says nothing, so that counting the calls does not help."""
-    order = [*WRONG, *RIGHT]
-    np.random.default_rng(0).shuffle(order)
-    slipped = []
-    for name in order:
-        if name in RIGHT:
-            _accept(test, name, "a right attention when it has seen others before")
-        elif _objection(test, WRONG[name]) is None:
-            slipped.append(name)
-    case = f"your test caught {len(WRONG) - len(slipped)} of {len(WRONG)} bugs; these slipped through"
-    expect_equal(sorted(slipped, key=BANK.index), [], case)
+ATTENTION_BUGS = BugBank("attention", RIGHT, {name: Bug(function) for name, function in WRONG.items()}, _hand_out)
 
 
 def _one_row_at_a_time(attention: Attention) -> None:
@@ -191,12 +152,13 @@ ACCEPTS = "right answers pass"
 OFFSET = "it catches the mask that forgets the offset"
 REST = "it catches every bug in the bank"
 
-TEST_ATTENTION = Exercise(
+TEST_ATTENTION = BugHunt(
     id="01.check_attention",
     title="A test that bugs cannot pass",
     reference=check_attention,
     budget=20_000_000,  # the lesson's own loops on tiny-gqa's heads, for each of the functions above
-    properties=[Property(ACCEPTS, _accepts), Property(OFFSET, _catches_the_offset), Property(REST, _catches_the_rest)],
+    bank=ATTENTION_BUGS,
+    properties=ATTENTION_BUGS.properties(ACCEPTS, REST, ANNOUNCED, OFFSET),
     mutants=[
         Mutant(
             "asks for the last bit", _to_the_last_bit, ACCEPTS, "Two right orders of adding differ in the last bit."
