@@ -28,7 +28,7 @@ def load_config(source: str | os.PathLike[str] | Mapping[str, Any]) -> tuple[Map
         fault = "is not a file" if path.exists() else "does not exist"
         raise FileNotFoundError(f"{path} {fault}: give a model's config.json, or the folder that holds it")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8-sig"))
     except RecursionError:
         raise ValueError(f"{path} is nested too deeply for a config.json: fetch the file again") from None
     except ValueError as error:  # broken JSON, broken UTF-8, or a number of thousands of digits

@@ -125,8 +125,10 @@ def _sized(args: argparse.Namespace) -> CacheSizing:
         name: getattr(args, name) for name in ("tp", "context", "batch", "kv_dtype", "dtype", "util", "block", "memory")
     }
     deployment["overhead"] = args.overhead_gb
+    if args.active_params and not args.params:
+        raise ValueError(f"--active-params {args.active_params} needs --params too")
     reason = uncounted(model)
-    if args.params is None and args.active_params is None and reason:
+    if args.params is None and reason:
         sizing = size_cache(model, gpu, **deployment)
         missing = f"{reason}, so what needs them is left out, what fits and how fast: {GIVE_THEM}"
         return dataclasses.replace(sizing, notes=(missing, *sizing.notes))
@@ -140,8 +142,19 @@ def find_model(name: str) -> ModelSpec:
     except (OSError, ValueError):  # too long for a path, or with a character that no path has
         found = False
     if found or name.endswith(".json") or "/" in name or "\\" in name or name.startswith("~"):
-        return ModelSpec.from_hf_config(name)
+        try:
+            return ModelSpec.from_hf_config(name)
+        except FileNotFoundError as error:
+            raise FileNotFoundError(f"{error}{_in_the_table(name)}") from None
     return _known(get_model, name)
+
+
+def _in_the_table(name: str) -> str:
+    """A hint for the name of a repository, owner/model, whose model the table holds; "" otherwise."""
+    try:
+        return f"; the table has {get_model(name.rstrip('/').rpartition('/')[2]).name}"
+    except KeyError:
+        return ""
 
 
 def _known(find: Callable[[str], Any], name: str) -> Any:

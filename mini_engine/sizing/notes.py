@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mini_engine.sizing.reads import expected_experts, most_experts
 from mini_engine.sizing.result import CacheSizing, Sizing
-from mini_engine.units import format_bytes, format_rate, significant
+from mini_engine.units import dtype_bytes, format_bytes, format_rate, significant
 
 
 def notes_of(s: Sizing) -> Iterator[str]:
@@ -40,7 +40,8 @@ def _memory(s: Sizing) -> Iterator[str]:
 
 
 def _precision(s: Sizing) -> Iterator[str]:
-    if s.model.quantization:
+    eight = s.model.quantization.endswith(" 8 bits") and dtype_bytes("dtype", s.dtype) == 1
+    if s.model.quantization and not eight:
         yield (
             f"the file says that its weights are quantized ({s.model.quantization}); here every one counts as {s.dtype}: "
             "choose another with dtype (--dtype); 8 bits are the fewest it knows, without scales"
@@ -64,7 +65,13 @@ def _layers(s: CacheSizing) -> Iterator[str]:
             "windows only"
         )
     if m.layers_without_kv:
-        yield f"{len(m.layers_without_kv)} of {m.num_hidden_layers} layers have no K/V; their fixed state per sequence is not counted"
+        state = "" if set(m.layers_without_kv) <= STATELESS else "; their fixed state per sequence is not counted"
+        kinds = ", ".join(sorted(set(m.layers_without_kv)))
+        yield f"{len(m.layers_without_kv)} of {m.num_hidden_layers} layers have no K/V of their own ({kinds}){state}"
+
+
+STATELESS = frozenset(["shared K/V", "no KV heads", "mlp", "moe", "-", "E"])
+"""Kinds of layers without K/V that keep nothing else either."""
 
 
 def _sharding(s: CacheSizing) -> Iterator[str]:

@@ -64,7 +64,8 @@ def _fit(s: Sizing) -> list[tuple[str, str]]:
     ]
     if windows:
         figures.append(("  if windows are given back", sequences(s.concurrency_windowed)))
-    return [*figures, ("maximum context", f"{s.max_context:,} tokens for each of {s.batch:,}")]
+    each = f" for each of {s.batch:,} sequences" if s.batch > 1 else ""
+    return [*figures, ("maximum context", f"{s.max_context:,} tokens{each}")]
 
 
 def _speed(s: Sizing) -> list[tuple[str, str]]:

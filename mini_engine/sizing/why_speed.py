@@ -50,15 +50,22 @@ def quantization(s: Sizing) -> str:
 def experts(s: Sizing) -> str:
     m = s.model
     if not m.num_experts:
-        return f"{m.name or 'This model'} is dense: every step reads all {s.reads.least:,} parameters but the input embedding table. {_a_mixture()}"
+        read = f"{s.reads.least:,} of its {s.num_params:,} parameters, all but the input embedding table"
+        if s.reads.least == s.num_params:
+            read = f"all its {s.num_params:,} parameters"
+        return f"{m.name or 'This model'} is dense: every step reads {read}. {_a_mixture()}"
     because = "Because a decode step waits for weights, and a token needs only those of the experts it is routed to."
     kv = f"The KV cache does not depend on the experts at all: {kv_bytes_per_token(m, s.kv_dtype):,} B per token."
     share = significant(Fraction(s.num_active_params, s.num_params), 3)
+    step = f"A step of 1 sequence reads {s.reads.least:,}, as the embedding table is only looked up."
+    if s.batch > 1:
+        step = (
+            f"Tokens of one step may need different experts: a step of {s.batch:,} sequences reads {s.reads.least:,} to "
+            f"{s.reads.most:,}, and {s.reads.expected:,} on average if every expert is equally likely."
+        )
     return (
         f"{because} {m.name} uses {s.num_active_params:,} of {s.num_params:,} parameters for a token, {share} of all. "
-        f"Tokens of one step may need different experts: a step of {sequences(s.batch)} reads {s.reads.least:,} to "
-        f"{s.reads.most:,}, and {s.reads.expected:,} on average if every expert is equally likely; the embedding table is "
-        f"not read. {kv}"
+        f"{step} {kv}"
     )
 
 

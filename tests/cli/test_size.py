@@ -267,6 +267,33 @@ def test_too_much_overhead_is_not_blamed_on_the_weights(run):
     assert "they do not fit" not in result.out
 
 
+def test_a_repository_name_points_to_the_table(run):
+    assert "the table has llama-3.1-8b" in run("size", "--model", "meta-llama/Llama-3.1-8B").err
+    assert "the table" not in run("size", "--model", "nobody/has-this").err
+
+
+def test_active_parameters_alone_are_refused_in_the_commands_words(run):
+    for model in ("jamba-v0.1", "mixtral-8x7b"):
+        result = run("size", "--model", model, "--active-params", "12e9")
+        assert result.status == 1
+        assert "--active-params 12000000000 needs --params too" in result.err
+
+
+def test_eight_bits_counted_as_eight_bits_need_no_note(run, tmp_path):
+    config = UNLISTED["grouped heads, head_dim given"] | {"quantization_config": {"quant_method": "fp8"}}
+    (tmp_path / "config.json").write_text("\ufeff" + json.dumps(config), encoding="utf-8")  # some editors mark UTF-8
+    assert "quantized (fp8, 8 bits)" in str(report(run, "--model", str(tmp_path))["notes"])
+    assert "quantized" not in str(report(run, "--model", str(tmp_path), "--dtype", "fp8")["notes"])
+
+
+def test_layers_that_read_anothers_cache_have_no_state(run, tmp_path):
+    config = UNLISTED["grouped heads, head_dim given"] | {"num_kv_shared_layers": 6}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (note,) = [n for n in report(run, "--model", str(tmp_path))["notes"] if "of 36 layers" in n]
+    assert note == "6 of 36 layers have no K/V of their own (shared K/V)"
+    assert any("(mamba); their fixed state" in n for n in report(run, "--model", "jamba-v0.1")["notes"])
+
+
 def test_one_question_prints_one_answer(run):
     result = run("size", *TP2, "--why", "7", "2")
     asked = [line for line in result.out.splitlines() if re.match(r"\d+\. ", line)]

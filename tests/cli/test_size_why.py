@@ -129,7 +129,9 @@ def test_tensor_parallelism_by_kind():
 
 def test_experts_by_kind():
     question = "Why do mixtures of experts suit decoding?"
-    assert of("grouped heads")[1][question].startswith("llama-3-70b is dense: every step reads all 69,503,033,344")
+    assert of("grouped heads")[1][question].startswith(
+        "llama-3-70b is dense: every step reads 69,503,033,344 of its 70,553,706,496"
+    )
     s, found = of("experts")
     assert f"uses 12,879,925,248 of {s.num_params:,} parameters" in found[question]
     table = 32_000 * 4096  # 4 tokens × 2 experts are all 8 at most, 2 at least, 8 × (1 - (6/8)^4) = 5.47 on average
@@ -137,7 +139,9 @@ def test_experts_by_kind():
     assert "3,000,000,000 of 80,000,000,000 parameters" in of("layers without K/V")[1][question]
     assert "The 36 layers without K/V need their state" in of("layers without K/V")[1]["What does a prefix cache hold?"]
     given = size(get_model("llama-3-8b"), get_gpu("h100-sxm"), num_params=8e9)
-    assert dict(answers(given))[question].startswith("llama-3-8b is dense: every step reads all 7,474,663,424")
+    assert dict(answers(given))[question].startswith(
+        "llama-3-8b is dense: every step reads 7,474,663,424 of its 8,000,000,000"
+    )
 
 
 def test_a_model_that_does_not_fit_is_answered_without_zeros():
