@@ -131,7 +131,8 @@ def _sized(args: argparse.Namespace) -> CacheSizing:
     if args.params is None and reason:
         sizing = size_cache(model, gpu, **deployment)
         missing = f"{reason}, so what needs them is left out, what fits and how fast: {GIVE_THEM}"
-        return dataclasses.replace(sizing, notes=(missing, *sizing.notes))
+        alone = ("the K/V of the batch is more than a card holds, whatever the weights",) if sizing.too_large else ()
+        return dataclasses.replace(sizing, notes=(missing, *alone, *sizing.notes))
     return size(model, gpu, **deployment, num_params=args.params, num_active_params=args.active_params)
 
 

@@ -101,7 +101,7 @@ def _bound(s: Sizing) -> str:
 def _assumptions(s: CacheSizing) -> list[str]:
     card = f"memory of one card {format_bytes(s.memory)}, {float(s.util) * 100:.4g}% of it used; overhead {format_bytes(s.overhead)}; blocks of {s.block} tokens"
     if not isinstance(s, Sizing):
-        return [f"blocks of {s.block} tokens"]
+        return [card]
     return [
         card,
         f"bandwidth {format_rate(s.gpu.memory_bandwidth)}, peak {format_rate(s.flops, 'FLOP/s')} dense, both from the data sheet: times are floors, rates are ceilings",

@@ -54,6 +54,11 @@ class CacheSizing:
         return self.kv_per_token_per_gpu * self.context * self.batch
 
     @property
+    def too_large(self) -> bool:
+        """Whether the batch's K/V does not fit even beside weights of no size: in whole blocks, with windows given back."""
+        return self.reserved_per_sequence_per_gpu * self.batch > math.floor(self.memory * self.util) - self.overhead
+
+    @property
     def kv_held(self) -> int:
         """The same on all GPUs together: more than `kv_total` where heads or latents are copied."""
         return self.kv_per_gpu * self.tp

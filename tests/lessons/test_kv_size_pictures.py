@@ -111,6 +111,17 @@ def test_a_model_whose_weights_are_unknown_still_shows_its_cache():
     assert f"{given['num_read_params']['least']:,}" in both.text
 
 
+def test_a_cache_larger_than_the_card_fits_beside_no_weights():
+    case = {"model": "jamba-v0.1", "gpu": "h100-sxm", "tp": 1, "context": 131_072, "batch": 64}
+    shown, _ = keep(p02_capacity.capacity, **case)
+    assert "does not fit, whatever the weights" in shown.text
+    assert any("more than a card holds" in note for note in sized(case)["notes"])
+    case["batch"] = 36  # 36 × 131,072 × 16,384 B = 77.3 GB; 78 are left beside the overhead
+    assert "K/V only" in keep(p02_capacity.capacity, **case)[0].text
+    case["batch"] = 37
+    assert "does not fit" in keep(p02_capacity.capacity, **case)[0].text
+
+
 def test_what_fits_is_said_as_it_is_counted():
     case = {"model": "gemma-3-27b", "gpu": "h100-sxm", "tp": 1, "context": 32768, "batch": 4}
     shown, figure = keep(p02_capacity.capacity, **case)

@@ -85,7 +85,8 @@ def capacity(
     if not isinstance(s, Sizing):
         _cache_bar(figure, s)
         missing = f"{reason}, so what fits and how fast is left out: write them into the field params, such as 80e9"
-        return "\n".join([f"{_load(s)}: K/V only", missing, *_cache_arithmetic(s), *map(_in_panel_words, s.notes)])
+        only = "does not fit, whatever the weights" if s.too_large else "K/V only"
+        return "\n".join([f"{_load(s)}: {only}", missing, *_cache_arithmetic(s), *map(_in_panel_words, s.notes)])
     figure.subplots_adjust(left=0.04, right=0.96, top=0.88, bottom=0.2, hspace=1.15)
     memory, time = figure.subplots(2, 1)
     _memory_bar(memory, s)
@@ -113,7 +114,7 @@ def _cache_bar(figure: Figure, s: CacheSizing) -> None:
     axes = figure.subplots()
     figure.subplots_adjust(left=0.04, right=0.96, top=0.8, bottom=0.45)
     held, card = float(s.kv_per_gpu / GB), float(s.memory * s.util / GB)
-    _stack(axes, [(held, BLUE)])
+    _stack(axes, [(held, RED if s.too_large else BLUE)])
     axes.axvline(card, color="black", linewidth=2.5)
     axes.set_xlim(0, 1.05 * max(card, held))
     axes.set_title(f"GB of one GPU: K/V of the batch, without the weights (line: {card:g} GB)")
