@@ -31,13 +31,14 @@ def mla_expanded(
 ) -> np.ndarray:
     """Make every head's keys and values, then attend: the form for many queries at once (prefill).
 
-    q_nope[T, H, Dn], q_rope[T, H, Dr], latent[S, Dc], k_rope[S, Dr], w_uk[H, Dn, Dc], w_uv[H, Dv, Dc] -> [T, H, Dv].
+    q_nope[T, H, Dn], q_rope[T, H, Dr], latent[S, Dc], k_rope[S, Dr], w_uk[H, Dn, Dc], w_uv[H, Dv, Dc] -> [T, H, Dv]
+    in q_nope's dtype.
     Query row t sees tokens 0 .. offset + t. The scale is (Dn + Dr)^-0.5: a query's size, not the latent's.
     Raises ValueError when the shapes do not fit together.
     """
     check_shapes(q_nope, q_rope, latent, k_rope, w_uk, w_uv)
-    k, v = expand(latent, k_rope, w_uk, w_uv)
-    return causal_attention(np.concatenate((q_nope, q_rope), axis=-1), k, v, scale, offset)
+    k, v = expand(latent, k_rope, *_wide(w_uk, w_uv))
+    return causal_attention(np.concatenate((q_nope, q_rope), axis=-1), k, v, scale, offset).astype(q_nope.dtype)
 
 
 def mla_absorbed(
@@ -55,9 +56,15 @@ def mla_absorbed(
     Shapes, scale and errors as `mla_expanded`.
     """
     check_shapes(q_nope, q_rope, latent, k_rope, w_uk, w_uv)
+    w_uk, w_uv = _wide(w_uk, w_uv)
     q = np.concatenate((absorb(q_nope, w_uk), q_rope), axis=-1)  # [T, H, Dc + Dr]
     k = np.concatenate((latent, k_rope), axis=-1)[:, None]  # [S, 1, Dc + Dr]: one head, shared by all
-    return values(causal_attention(q, k, latent[:, None], scale, offset), w_uv)
+    return values(causal_attention(q, k, latent[:, None], scale, offset), w_uv).astype(q_nope.dtype)
+
+
+def _wide(*weights: np.ndarray) -> list[np.ndarray]:
+    """Half precision is too coarse to sum in: what is multiplied with these is then summed in float32 at least."""
+    return [w.astype(np.result_type(w.dtype, np.float32), copy=False) for w in weights]
 
 
 def expand(latent: np.ndarray, k_rope: np.ndarray, w_uk: np.ndarray, w_uv: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from mini_engine import arguments
 from mini_engine.catalog import ModelSpec, get_gpu, get_model, list_gpus, list_models
+from mini_engine.data_files import data_dir
 from mini_engine.sizing.report import answer_text, as_json, as_text, title
 from mini_engine.sizing.result import CacheSizing, Sizing
 from mini_engine.sizing.sizing import parameters, size, size_cache, uncounted
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--model",
         metavar="NAME|PATH",
-        help="a model of the table, or the path of any config.json or of its folder",
+        help="a model of the table, tiny-gqa, tiny-mla, or the path of any config.json or of its folder",
     )
     add("--gpu", default="h100-sxm", metavar="NAME", help="a GPU of the table (default: %(default)s)")
     add(
@@ -137,7 +138,9 @@ def _sized(args: argparse.Namespace) -> CacheSizing:
 
 
 def find_model(name: str) -> ModelSpec:
-    """A model by the path of its config.json or folder, or by its name in the table. ValueError lists near names."""
+    """A model by the path of its config.json or folder, by its name in the table, or one of those that come along
+    (tiny-gqa, tiny-mla). ValueError lists near names.
+    """
     try:
         found = Path(os.path.expanduser(name)).exists()
     except (OSError, ValueError):  # too long for a path, or with a character that no path has
@@ -147,7 +150,8 @@ def find_model(name: str) -> ModelSpec:
             return ModelSpec.from_hf_config(name)
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{error}{_in_the_table(name)}") from None
-    return _known(get_model, name)
+    small = data_dir() / "models" / name
+    return ModelSpec.from_hf_config(small) if os.path.exists(small / "config.json") else _known(get_model, name)
 
 
 def _in_the_table(name: str) -> str:

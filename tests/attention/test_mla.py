@@ -76,6 +76,24 @@ def test_output_has_the_dtype_of_q(form, dtype, tolerance):
 
 
 @pytest.mark.parametrize("form", FORMS)
+def test_half_precision_is_rounded_once_at_the_end(form):
+    """A latent of 512 numbers: summed in float16 the error would be many times that of the last rounding."""
+    half = {name: x.astype(np.float16) for name, x in random_inputs(2, 20, 2, 16, 8, 16, 512).items()}
+    exact = form(**{name: x.astype(np.float64) for name, x in half.items()}, scale=0.01, offset=18)
+    out = form(**half, scale=0.01, offset=18)
+    np.testing.assert_allclose(out, exact, rtol=np.finfo(np.float16).eps, atol=1e-3)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_query_alone_says_what_type_comes_out(form):
+    inputs = random_inputs(4, 9, 3, 6, 4, 5, 10)
+    halved = inputs | {name: inputs[name].astype(np.float16) for name in ("q_nope", "q_rope")}
+    assert form(**halved, scale=0.3, offset=5).dtype == np.float16
+    stored = inputs | {name: inputs[name].astype(np.float16) for name in ("latent", "k_rope")}
+    assert form(**stored, scale=0.3, offset=5).dtype == np.float64
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_nothing_comes_from_the_rotary_key_into_the_output(form):
     """The shared key decides where to look; the values are the latent's alone."""
     inputs = random_inputs(2, 6, 3, 4, 4, 5, 8)

@@ -12,6 +12,7 @@ import pytest
 
 from mini_engine.catalog import ModelSpec, get_gpu, get_model, list_gpus, list_models
 from mini_engine.cli import main
+from mini_engine.data_files import data_dir
 from mini_engine.geometry import kv_budget, kv_total_bytes, max_concurrency, weight_bytes
 from mini_engine.roofline import decode_step_time
 from mini_engine.sizing import size
@@ -388,6 +389,21 @@ def test_a_config_that_lacks_a_field_names_it(run, tmp_path):
     result = run("size", "--model", str(tmp_path))
     assert result.status == 1
     assert "model_type 'mystery') lacks num_hidden_layers" in result.err
+
+
+@pytest.mark.parametrize("name", ["tiny-gqa", "tiny-mla"])
+def test_the_small_models_are_sized_by_the_name_they_are_loaded_by(run, name):
+    by_name, by_path = (run("size", "--model", model) for model in (name, str(data_dir() / "models" / name)))
+    assert (by_name.status, by_name.err) == (0, "")
+    assert by_name.out == by_path.out
+    assert by_name.out.startswith(f"{name} on ")
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "tiny", "tiny-gqa\0"])
+def test_what_is_no_small_model_is_not_taken_for_one(run, name):
+    result = run("size", "--model", name)
+    assert (result.status, result.out) == (1, "")
+    assert repr(name) in result.err or "config.json" in result.err
 
 
 def test_the_names_are_listed(run):
