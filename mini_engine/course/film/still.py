@@ -49,7 +49,8 @@ class Still:
         style = "max-width:100%" if len(self.scenes) == 1 else f"max-width:100%;width:{98 / len(self.scenes):.0f}%;min-width:min(100%,30em)"  # fmt: skip
         images = []
         for number, (_, scene, frame) in enumerate(self.scenes):
-            uri = "data:image/svg+xml," + urllib.parse.quote(scene.draw(frame), safe=" =:/,;()'")
+            source = scene.draw(frame).replace('"', "'")  # texts have none of either; one byte in a URI, not three
+            uri = "data:image/svg+xml," + urllib.parse.quote(source, safe=" =:/,;()'")
             images.append(f'<img class="film-frame" style="{style}" src="{uri}" alt="{"" if number else alt}">')
         return "".join(images)
 
