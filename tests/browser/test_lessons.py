@@ -85,7 +85,7 @@ def numbers(text: str) -> set[float]:
 
 def what_it_shows(panel: Any) -> tuple[str, str, str]:
     """The words, the alternative text and the picture of a panel."""
-    image = panel.locator(".widget-html img")
+    image = panel.locator(".widget-html img").first  # films side by side: the first one's words tell of all
     return panel.locator("p[role=status]").inner_text(), image.get_attribute("alt"), image.get_attribute("src")
 
 
@@ -134,7 +134,8 @@ def move_each_slider(panel: Any, page: Any) -> None:
         assert numbers(label.inner_text()) <= numbers(words), "the words do not name the new value"
         assert picture != before[2]
         assert (
-            panel.locator(".widget-html img").evaluate("image => image.decode().then(() => image.naturalWidth)") > 300
+            panel.locator(".widget-html img").first.evaluate("image => image.decode().then(() => image.naturalWidth)")
+            > 300
         )
 
 

@@ -41,8 +41,9 @@ def long() -> Any:
 
 def test_every_frame_of_a_long_film_is_small(long: Any) -> None:
     assert len(long.stills) == 200
-    assert long.stills[0].scenes[0][2].memory.num_cells == 256
+    assert long.stills[0].views[0].frame.memory.num_cells == 256
     sizes = [len(still.svg.encode()) for still in long.stills]
+    sizes += [len(view.narrow_scene.draw(view.frame).encode()) for still in long.stills[::9] for view in still.views]
     assert max(sizes) <= 30_000
     assert max(len(still.text) for still in long.stills) <= 30_000
 
@@ -153,10 +154,14 @@ def test_player_moves_words_and_picture_together() -> None:
     seen = set()
     for number, still in enumerate(shown.stills):
         shown.slider.index = number
-        status, src, alt = re.search(r'<p role="status">(.*)</p><img[^>]* src="data:image/svg\+xml,([^"]*)" alt="([^"]*)">', shown.view.value).groups()  # fmt: skip
+        status, src, alt = re.search(r'<p role="status"[^>]*>(.*)</p><picture>.*<img[^>]* src="data:image/svg\+xml,([^"]*)" alt="([^"]*)">', shown.view.value).groups()  # fmt: skip
         assert html.unescape(status) == html.unescape(alt) == shown.readout == still.words
         assert urllib.parse.unquote(src) == still.svg.replace('"', "'")
         assert shown.slider.options[number][0] in still.words
+        (small,) = re.findall(r'srcset="data:image/svg\+xml,([^" ]*)"', shown.view.value)
+        assert still.views[0].narrow_scene.width == 486
+        assert urllib.parse.unquote(small).startswith("<svg")
+        assert small.endswith("%3E")
         seen.add(src)
     assert len(seen) == len(shown.stills)
     assert shown.children == (shown.slider, shown.view)

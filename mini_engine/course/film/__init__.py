@@ -15,7 +15,7 @@ Wherever an engine is expected, its events (`engine.film`, or the same read back
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +23,13 @@ from mini_engine.course.film.contiguous import Arrival, replay
 from mini_engine.course.film.counters import Counters
 from mini_engine.course.film.draw import Scene
 from mini_engine.course.film.frames import Block, Deed, Frame, Memory, Span, Table, frames
-from mini_engine.course.film.still import Still
+from mini_engine.course.film.still import Still, View
 
 if TYPE_CHECKING:
     from mini_engine.course.film.player import Player
 
 __all__ = [
-    "Arrival", "Block", "Counters", "Deed", "Frame", "Memory", "Scene", "Span", "Still", "Table", "film", "frame", "frames",
+    "Arrival", "Block", "Counters", "Deed", "Frame", "Memory", "Scene", "Span", "Still", "Table", "View", "film", "frame", "frames",
     "movie", "replay",
 ]  # fmt: skip
 
@@ -41,23 +41,24 @@ def film(source: Any, *, theme: str = "auto") -> Player:
     """
     from mini_engine.course.film.player import Player
 
-    return Player(_stills(source, told=False, theme=theme))
+    return Player(_stills(source, theme))
 
 
-def frame(source: Any, step: int = -1, *, theme: str = "auto") -> Still:
+def frame(source: Any, step: int = -1, *, theme: str = "auto", narrow: bool = False) -> Still:
     """The still of one step (the number it has in `engine.film`; -1 is the last), with its sentences in the picture.
 
-    `source` as in `film`. ValueError for a step that the film does not have.
+    `source` as in `film`. narrow: a layout for half a page. ValueError for a step that the film does not have.
     """
     titled = source if isinstance(source, Mapping) else {"": source}
     scenes = []
     for title, one in titled.items():
         found = frames(one)
-        last = max(found[-1].step, max(frame.step for frame in found))
-        wanted = [frame for frame in found if frame.label == f"step {step if step >= 0 else last + 1 + step}"]
+        steps = [frame for frame in found if frame.label.startswith("step")] or found
+        wanted = [frame for frame in steps if frame.step == step] if step >= 0 else steps[step:][:1]
         if not wanted:
-            raise ValueError(f"step={step}: the film has steps {found[0].step} to {last}")
-        scenes.append((title, Scene(found, told_frames=wanted, theme=theme), wanted[0]))
+            raise ValueError(f"step={step}: the film has steps {steps[0].step} to {steps[-1].step}")
+        scene = Scene(found, told_frames=wanted, theme=theme, narrow=narrow or len(titled) > 1)
+        scenes.append(View(title, wanted[0], scene))
     return Still(scenes)
 
 
@@ -71,15 +72,21 @@ def movie(source: Any, path: str | Path | None = None, *, seconds: float = 1.5, 
     return svg
 
 
-def _stills(source: Any, *, told: bool, theme: str) -> Sequence[Still]:
-    """A still for every frame; films of several sources go by their step numbers, the shorter ones end in a standstill."""
+def _stills(source: Any, theme: str) -> list[Still]:
+    """A still for every frame; side by side the films go by their steps, and the shorter ones end in a standstill."""
     titled = source if isinstance(source, Mapping) else {"": source}
     films = {title: frames(one) for title, one in titled.items()}
-    if len(films) > 1:  # side by side: steps only, so that all are at the same step
+    beside = len(films) > 1
+    if beside:
         films = {title: [f for f in found if f.label.startswith("step")] for title, found in films.items()}
-    scenes = {title: Scene(found, told=told, theme=theme) for title, found in films.items()}
-    longest = max(films.values(), key=len)
+    small = {title: Scene(found, told=False, theme=theme, narrow=True) for title, found in films.items()}
+    scenes = small if beside else {title: Scene(found, told=False, theme=theme) for title, found in films.items()}
     return [
-        Still([(title, scenes[title], found[min(number, len(found) - 1)]) for title, found in films.items()])
-        for number in range(len(longest))
+        Still(
+            [
+                View(title, found[min(number, len(found) - 1)], scenes[title], None if beside else small[title])
+                for title, found in films.items()
+            ]
+        )
+        for number in range(max(map(len, films.values())))
     ]

@@ -156,5 +156,4 @@ def _frame(event: Event, memory: Memory, letters: dict[str, str], deeds: list[De
             read=event["read"],
             total_copied=0,
         ),
-        waiting=tuple(letters[r] for r in event["waiting"]),
     )

@@ -1,4 +1,4 @@
-"""`Scene`: one frame as SVG text. Tables on the left, the memory on the right, free queue, host memory and counters below.
+"""`Scene`: one frame as SVG text. Tables, the memory right of them, and free queue, host memory and counters below.
 
 A scene is laid out once for a whole film, so that nothing moves from frame to frame but what the engine moved.
 """
@@ -16,14 +16,14 @@ from mini_engine.course.film.strips import counter_strip, free_queue, host_strip
 from mini_engine.course.film.tables import Tables
 from mini_engine.course.film.theme import DEFS, style
 
-WIDTH, MARGIN, TABLES_WIDTH, GRID_WIDTH = 700, 14, 208, 430
+WIDE, NARROW, MARGIN, TABLES_WIDTH, GRID_WIDTH = 700, 486, 14, 208, 430
 
 
 class Scene:
     """The layout of a film.
 
     told: whether the sentences stand in the picture (else the caller shows them); told_frames: those for which there
-    must be room, all by default.
+    must be room, all by default. narrow: the tables above the memory, for half a page or a small window.
     """
 
     def __init__(
@@ -33,50 +33,57 @@ class Scene:
         told: bool = True,
         told_frames: Sequence[Frame] | None = None,
         theme: str = "auto",
+        narrow: bool = False,
     ) -> None:
         if theme not in ("auto", "light", "dark"):
             raise ValueError(f'theme={theme!r}: must be "auto", "light" or "dark"')
         self.memory = film[0].memory
         self.told, self.theme = told, theme
-        lines = max(len(_wrapped(frame)) for frame in told_frames or film) if told else 0
+        self.narrow, self.width = narrow, NARROW if narrow else WIDE
+        lines = max(len(self._wrapped(frame)) for frame in told_frames or film) if told else 0
         self.top = 34 + 16 * lines + (6 if told else 0)
-        self.grid = Grid(self.memory, WIDTH - MARGIN - GRID_WIDTH, self.top + 22)
-        body = max(self.grid.height, 132)
-        self.tables = Tables(film, MARGIN, self.top + 22, TABLES_WIDTH, body)
-        self.bottom: int = self.top + 22 + round(max(body, self.tables.height)) + 14
-        self.height = self.bottom + 62 + 34
-        if self.memory.is_paged:
-            self.height += 26
-        if self.memory.num_host_blocks:
-            self.height += 26
+        top, left = self.top + 22, self.width - MARGIN - GRID_WIDTH
+        if narrow:
+            self.tables = Tables(film, MARGIN, top, self.width - 2 * MARGIN, room=210, brief=True)
+            self.grid = Grid(self.memory, left, top + round(self.tables.height) + 34)
+            self.bottom = self.grid.top + self.grid.height + 22
+        else:
+            self.grid = Grid(self.memory, left, top)
+            self.tables = Tables(film, MARGIN, top, TABLES_WIDTH, room=max(330, self.grid.height))
+            self.bottom = top + round(max(self.grid.height, self.tables.height, 132)) + 14
+        self.height = self.bottom + (174 if narrow else 96)
+        self.height += 26 * (self.memory.is_paged + (self.memory.num_host_blocks > 0))
 
     def draw(self, frame: Frame) -> str:
         """The SVG of one frame of the film, at most 30 KB for pools of up to 1,024 blocks."""
-        shapes = [label(MARGIN, 23, frame.label, "b", 16), label(WIDTH - MARGIN, 23, self._title(), "s", 12, "end")]
+        shapes = [
+            label(MARGIN, 23, frame.label, "b", 16),
+            label(self.width - MARGIN, 23, self._title(), "s", 12, "end"),
+        ]
         if self.told:
-            for number, line in enumerate(_wrapped(frame)):
+            for number, line in enumerate(self._wrapped(frame)):
                 shapes.append(label(MARGIN, 44 + 16 * number, line, "", 13))
         shapes.append(label(MARGIN, self.top + 9, self.tables.title, "s b", 11))
-        shapes.append(label(self.grid.left, self.top + 9, "physical memory", "s b", 11))
+        shapes.append(label(self.grid.left, self.grid.top - 13, "physical memory", "s b", 11))
         shapes += [
-            self.tables.arrows(frame, self.grid),
+            "" if self.narrow else self.tables.arrows(frame, self.grid),
             self.grid.draw(frame),
             self.tables.draw(frame),
             _copies(frame, self.grid),
         ]
         y = self.bottom
         if self.memory.is_paged:
-            shapes.append(free_queue(frame, MARGIN, y, WIDTH - 2 * MARGIN))
+            shapes.append(free_queue(frame, MARGIN, y, self.width - 2 * MARGIN))
             y += 26
         if self.memory.num_host_blocks:
-            shapes.append(host_strip(frame, MARGIN, y, WIDTH - 2 * MARGIN))
+            shapes.append(host_strip(frame, MARGIN, y, self.width - 2 * MARGIN))
             y += 26
-        shapes.append(counter_strip(frame, MARGIN, y + 4, WIDTH - 2 * MARGIN))
-        shapes.append(key(self.memory, MARGIN, y + 78))
+        shapes.append(counter_strip(frame, MARGIN, y + 4, self.width - 2 * MARGIN, columns=3 if self.narrow else 6))
+        shapes.append(key(self.memory, MARGIN, y + (142 if self.narrow else 78), self.width - MARGIN))
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{self.height:.0f}" viewBox="0 0 {WIDTH} {self.height:.0f}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height:.0f}" viewBox="0 0 {self.width} {self.height:.0f}" '
             f'font-family="Helvetica,Arial,sans-serif" font-size="12">{style(self.theme)}{DEFS}'
-            f'<rect class="card" width="{WIDTH}" height="{self.height:.0f}" rx="8"/>{"".join(shapes)}</svg>'
+            f'<rect class="card" width="{self.width}" height="{self.height:.0f}" rx="8"/>{"".join(shapes)}</svg>'
         )
 
     def _title(self) -> str:
@@ -85,9 +92,8 @@ class Scene:
             return f"{memory.num_cells} blocks of {memory.block_size} tokens"
         return f"{memory.title}: {memory.num_slots} slots, {memory.block_size} to a cell"
 
-
-def _wrapped(frame: Frame) -> list[str]:
-    return textwrap.wrap(" ".join(words.sentences(frame)), 112)[:6]
+    def _wrapped(self, frame: Frame) -> list[str]:
+        return textwrap.wrap(" ".join(words.sentences(frame)), self.width * 112 // WIDE)[:8]
 
 
 def _copies(frame: Frame, grid: Grid) -> str:

@@ -51,7 +51,7 @@ class Table(NamedTuple):
 
 
 class Deed(NamedTuple):
-    """One thing that happened. kind: see `words.SENTENCES`; `number` is tokens, or blocks, as the kind has it."""
+    """One thing that happened. `words` tells it; `number` counts tokens or slots."""
 
     kind: str
     name: str = ""
@@ -73,6 +73,16 @@ class Memory:
     bytes_per_token: int | None = None
     is_paged: bool = True
     requests: dict[str, str] = field(default_factory=dict)  # the name of each sequence -> the letter of its request
+    num_used: int = 0  # the highest block that is ever used
+
+    @property
+    def num_drawn(self) -> int:
+        """Cells in the picture: of a large memory only as many as are ever used."""
+        return (
+            self.num_cells
+            if self.num_cells <= 256 or not self.is_paged
+            else min(self.num_cells, max(64, self.num_used))
+        )
 
     @property
     def num_cells(self) -> int:
@@ -93,7 +103,6 @@ class Frame:
     blocks: tuple[Block, ...] = ()
     free_queue: tuple[int, ...] = ()
     host: dict[int, str] = field(default_factory=dict)
-    waiting: tuple[str, ...] = ()
 
     def deeds_of(self, kind: str) -> list[Deed]:
         return [deed for deed in self.deeds if deed.kind == kind]

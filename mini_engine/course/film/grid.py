@@ -26,7 +26,7 @@ class Grid:
 
     def __init__(self, memory: Memory, left: int, top: int) -> None:
         self.memory, self.left, self.top = memory, left, top
-        self.num_cells = min(memory.num_cells, MAX_CELLS)
+        self.num_cells = min(memory.num_drawn, MAX_CELLS)
         fitting = next(size for size in SIZES if self.num_cells <= size[0])
         self.columns, self.cell_width, self.cell_height, self.gap, self.row_gap = fitting[1:]
         self.is_large = self.columns == 8
@@ -67,7 +67,9 @@ class Grid:
         else:
             self._runs(frame, words)
         if self.memory.num_cells > self.num_cells:
-            words.add("s", self.left, self.top + self.height + 12, f"cells from {self.num_cells + 1} on are not drawn")
+            why = "never used" if self.num_cells >= self.memory.num_used else "not drawn"
+            rest = f"blocks {self.num_cells + 1:,} to {self.memory.num_cells:,}: {why}"
+            words.add("s", self.left, self.top + self.height + 12, rest)
         shapes = [self._outlines(), bars.draw()]
         layers = ("ear", "o", "o k", "x", "p")
         shapes += [f'<path class="{name}" d="{"".join(paths[name])}"/>' for name in layers if name in paths]
@@ -112,7 +114,7 @@ class Grid:
             else ""
         )
         if rest:
-            area += f"M{self.left - 1} {self.top - 1 + full * height}h{rest * width}v{height}h-{rest * width}z"
+            area += f"M{self.left - 1} {self.top - 1 + full * height}h{rest * width}v{self.cell_height + 2}h-{rest * width}z"
         return (
             f'<pattern id="cells" x="{self.left - 1}" y="{self.top - 1}" width="{inside + self.gap}" height="{height}" '
             f'patternUnits="userSpaceOnUse"><rect class="cell" x="1" y="1" width="{inside}" '

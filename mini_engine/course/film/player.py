@@ -15,6 +15,7 @@ THEMED = (
     "<style>[data-jp-theme-light=true] .film-frame{color-scheme:light}"
     "[data-jp-theme-light=false] .film-frame{color-scheme:dark}</style>"
 )
+TEXT = "margin:0 0 8px;line-height:1.45;font-size:14px;max-width:62em"
 
 
 class Player(W.VBox):
@@ -34,7 +35,7 @@ class Player(W.VBox):
             continuous_update=False,
             layout=W.Layout(width="36em"),
         )
-        self.view = W.HTML(layout=W.Layout(min_height=f"{stills[0].height + 90}px"))
+        self.view = W.HTML(layout=W.Layout(min_height=f"{stills[0].height + 60}px"))
         self._show(0)
         self.slider.observe(lambda change: self._show(change["new"]), names="value")
         super().__init__([self.slider, self.view])
@@ -47,9 +48,11 @@ class Player(W.VBox):
     def _show(self, number: int) -> None:
         still = self.stills[number]
         self.readout = still.words
-        self.view.value = f'{THEMED}<p role="status">{html.escape(still.words)}</p>{still.img}'
+        told = html.escape(still.words).replace("\n", "<br>\n")
+        self.view.value = f'{THEMED}<p role="status" style="{TEXT}">{told}</p>{still.img}'
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
         """The live widget where there is a kernel; elsewhere the frame as it is now, and all of it as text."""
         live = super()._repr_mimebundle_(**kwargs) or {}
-        return {**live, **self.still._repr_mimebundle_()}
+        wide = Still([view._replace(narrow_scene=None) for view in self.still.views])
+        return {**live, **wide._repr_mimebundle_()}

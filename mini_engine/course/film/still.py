@@ -6,53 +6,67 @@ import html
 import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from mini_engine.course.film import words
 from mini_engine.course.film.draw import Scene
 from mini_engine.course.film.frames import Frame
+
+NARROW_WINDOW = 960  # pixels
+
+
+class View(NamedTuple):
+    """A frame of one film, the scene that draws it, and one for small windows."""
+
+    title: str
+    frame: Frame
+    scene: Scene
+    narrow_scene: Scene | None = None
 
 
 class Still:
     """One moment of one film, or of several films side by side.
 
     svg     the picture (of the first film), SVG text
-    words   what happened and the counters, in a few sentences
+    words   what happened and the counters, a line for each film
     text    everything the picture shows, as lines of text
     """
 
-    def __init__(self, scenes: Sequence[tuple[str, Scene, Frame]]) -> None:
-        self.scenes = scenes
-        self.label = scenes[0][2].label
-        self.height = max(scene.height for _, scene, _ in scenes) // (1 if len(scenes) == 1 else 2)
+    def __init__(self, views: Sequence[View]) -> None:
+        self.views = views
+        self.label = views[0].frame.label
+        self.height = max(view.scene.height for view in views)
 
     @property
     def svg(self) -> str:
-        _, scene, frame = self.scenes[0]
-        return scene.draw(frame)
+        return self.views[0].scene.draw(self.views[0].frame)
 
     @property
     def words(self) -> str:
-        return " ".join(
-            f"{f'{title} — ' if title else ''}{words.headline(frame)} {words.counter_words(frame)}"
-            for title, _, frame in self.scenes
+        return "\n".join(
+            f"{_headed(view)}{words.headline(view.frame)} {words.counter_words(view.frame)}" for view in self.views
         )
 
     @property
     def text(self) -> str:
-        return "\n\n".join(f"{f'{title} — ' if title else ''}{words.text(frame)}" for title, _, frame in self.scenes)
+        return "\n\n".join(f"{_headed(view)}{words.text(view.frame)}" for view in self.views)
 
     @property
     def img(self) -> str:
-        """HTML: an image for each film, side by side where the page is wide enough."""
+        """HTML: an image for each film, side by side where the page is wide enough. The first one's words tell of all."""
         alt = html.escape(self.words, quote=True)
-        style = "max-width:100%" if len(self.scenes) == 1 else f"max-width:100%;width:{98 / len(self.scenes):.0f}%;min-width:min(100%,30em)"  # fmt: skip
+        share = "" if len(self.views) == 1 else f"width:{98 // len(self.views)}%;min-width:min(100%,25em);"
         images = []
-        for number, (_, scene, frame) in enumerate(self.scenes):
-            source = scene.draw(frame).replace('"', "'")  # texts have none of either; one byte in a URI, not three
-            uri = "data:image/svg+xml," + urllib.parse.quote(source, safe=" =:/,;()'")
-            images.append(f'<img class="film-frame" style="{style}" src="{uri}" alt="{"" if number else alt}">')
-        return "".join(images)
+        for number, view in enumerate(self.views):
+            image = (
+                f'<img class="film-frame" style="{share}max-width:100%;vertical-align:top" '
+                f'src="{_uri(view.scene.draw(view.frame))}" alt="{"" if number else alt}">'
+            )
+            if view.narrow_scene is not None:
+                small = _uri(view.narrow_scene.draw(view.frame)).replace(" ", "%20")  # a space would end the address
+                image = f'<picture><source media="(max-width:{NARROW_WINDOW}px)" srcset="{small}">{image}</picture>'
+            images.append(image)
+        return " ".join(images)
 
     def save(self, path: str | Path) -> Path:
         """Write the picture as an SVG file."""
@@ -65,3 +79,12 @@ class Still:
 
     def __repr__(self) -> str:
         return self.text
+
+
+def _headed(view: View) -> str:
+    return f"{view.title} — " if view.title else ""
+
+
+def _uri(svg: str) -> str:
+    source = svg.replace('"', "'")  # texts have none of either; one byte in an address, not three
+    return "data:image/svg+xml," + urllib.parse.quote(source, safe=" =:/,;()'")

@@ -48,12 +48,12 @@ def host_strip(frame: Frame, x: float, y: float, width: float) -> str:
     return "".join(shapes)
 
 
-def counter_strip(frame: Frame, x: float, y: float, width: float) -> str:
+def counter_strip(frame: Frame, x: float, y: float, width: float, columns: int) -> str:
     """Six tiles: the counter's name, its slots, and what that is in bytes or blocks."""
     shapes, size = [], frame.memory.block_size
-    pitch = (width + 6) / 6
+    pitch, top = (width + 6) / columns, y
     for number, (name, value) in enumerate(frame.counters.items()):
-        at = x + number * pitch
+        at, y = x + number % columns * pitch, top + number // columns * 64
         shapes.append(f'<rect class="tile" x="{at:.4g}" y="{y}" width="{pitch - 6:.4g}" height="58" rx="4"/>')
         shapes.append(label(at + 8, y + 15, name, "s", 11))
         unit = "tokens" if name == "read" else "slots"
@@ -93,7 +93,7 @@ def short_bytes(size: int) -> str:
     return f"{size} B"
 
 
-def key(memory: Memory, x: float, y: float) -> str:
+def key(memory: Memory, x: float, y: float, right: float) -> str:
     """What the looks of a cell mean."""
     box = '<rect width="16" height="12" class="{}"/>'
     tinted = box.format("r0 t f") + box.format("h f")
@@ -114,8 +114,10 @@ def key(memory: Memory, x: float, y: float) -> str:
             (box.format("r0 t f") + box.format("d f"), "reserved, never used"),
             (frame, "free"),
         ]
-    shapes = []
+    shapes, left = [], x
     for swatch, words in items:
+        if x + 21 + 5.5 * len(words) > right:
+            x, y = left, y + 17
         shapes.append(f'<g transform="translate({x:.0f} {y})">{swatch}</g>' + label(x + 21, y + 10, words, "s", 11))
         x += 21 + 5.5 * len(words) + 12
     return "".join(shapes)

@@ -10,21 +10,22 @@ from mini_engine.course.film.shapes import Words, label
 from mini_engine.course.film.theme import colour_class
 
 BOX, PITCH, ROW = 24, 26, 21
-MOST_HEIGHT = 330
 
 
 class Tables:
     """Tables in the way that fits all frames of a film: whole, or one row each, or only their last blocks in one line."""
 
-    def __init__(self, film: Sequence[Frame], left: float, top: float, width: float, height: float) -> None:
+    def __init__(
+        self, film: Sequence[Frame], left: int, top: int, width: int, *, room: float, brief: bool = False
+    ) -> None:
+        """room: the greatest height. brief: one line each, whatever the room."""
         self.left, self.top = left, top
         self.per_row = int(width // PITCH)
         self.is_paged = film[0].memory.is_paged
         self.title = "block tables" if self.is_paged else "requests"
         self.numbers = {letter: i for i, letter in enumerate(dict.fromkeys(film[0].memory.requests.values()))}
         self.memory = film[0].memory
-        room = max(height, MOST_HEIGHT)
-        for self.detail in (2, 1, 0):
+        for self.detail in (0,) if brief else (2, 1, 0):
             self.height = max(sum(self._height(table) for table in frame.tables) for frame in film)
             if self.height <= room:
                 break
@@ -46,9 +47,8 @@ class Tables:
                     boxes_of.setdefault(colour, []).append(f"M{x:.0f} {top:.0f}h{BOX}v17h-{BOX}z")
         every = "".join(path for paths in boxes_of.values() for path in paths)
         if every:
-            shapes.append(f'<path class="box" d="{every}"/>')
+            shapes.append(f'<path class="box cell" d="{every}"/>')
             shapes += [f'<path class="{colour} t f" d="{"".join(paths)}"/>' for colour, paths in boxes_of.items()]
-            shapes.append(f'<path class="cell" d="{every}"/>')
         shapes.append(words.draw("l", 12, "middle") + words.draw("b", 11, "middle").replace(' class="b"', ""))
         if len(placed) < len(frame.tables):
             left_out = f"and {len(frame.tables) - len(placed)} more"
@@ -93,18 +93,19 @@ class Tables:
 
     def _placed(self, frame: Frame) -> list[tuple[Table, float, list[tuple[float, float, int | None]]]]:
         """Each table that fits: where it stands, and the box of each entry that is shown (None: entries left out)."""
-        placed, y = [], self.top
+        placed: list[tuple[Table, float, list[tuple[float, float, int | None]]]] = []
+        y: float = self.top
         for table in sorted(frame.tables, key=lambda table: table.status != "running"):
             height = self._height(table)
             if y + height > self.top + self.height + 0.5:
                 break
             shown: list[int | None] = list(table.blocks)
             indent = 0.0 if self.detail else 46.0
-            room = self.per_row if self.detail else int((self.per_row * PITCH - indent) // PITCH)
+            room = self.per_row if self.detail else min(12, int((self.per_row * PITCH - indent) // PITCH))
             if self.detail < 2 and len(shown) > room:
                 shown = [*shown[: room // 2 - 1], None, *shown[-(room - room // 2) :]]
             first = y + 20 if self.detail else y
-            boxes = [
+            boxes: list[tuple[float, float, int | None]] = [
                 (self.left + indent + i % room * PITCH, first + i // room * ROW, block) for i, block in enumerate(shown)
             ]
             placed.append((table, y, boxes))

@@ -20,7 +20,7 @@ text{fill:var(--ink)}
 .l text,.n text,.c text{fill:#111;stroke:#fff;stroke-width:2.6px;stroke-opacity:.85;paint-order:stroke;stroke-linejoin:round}
 .l text,.c text{font-weight:bold}.n text{stroke-width:1.6px;stroke-opacity:.6}
 .g text{fill:var(--soft)}.p{fill:var(--ink)}.pt text{fill:var(--card)}
-.e{stroke:var(--card);stroke-width:4px;paint-order:stroke}
+.v{stroke:var(--soft)}.e{stroke:var(--card);stroke-width:4px;paint-order:stroke}
 .o{fill:none;stroke:var(--ink);stroke-width:2}.k{stroke-dasharray:4 2.5}
 .x{fill:none;stroke:var(--bad);stroke-width:2.5}.bad text{fill:var(--bad);font-weight:bold;stroke:var(--card);stroke-width:3px;paint-order:stroke}
 .q{fill:none;stroke:var(--soft);stroke-opacity:.3}.w{fill:none;stroke:var(--soft);stroke-width:1.3}
@@ -39,9 +39,9 @@ def style(theme: str = "auto") -> str:
 
 DEFS = (
     '<defs><pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-    '<path d="M0 0V5" stroke="#6B6B6B" stroke-width="1.2"/></pattern>'
+    '<path d="M0 0V5" class="v" stroke-width="1.2"/></pattern>'
     '<pattern id="dots" width="4" height="4" patternUnits="userSpaceOnUse">'
-    '<path d="M0 0L4 4M4 0L0 4" stroke="#6B6B6B" stroke-width=".9"/></pattern>'
+    '<path d="M0 0L4 4M4 0L0 4" class="v" stroke-width=".9"/></pattern>'
     '<pattern id="stripes" width="4" height="4" patternUnits="userSpaceOnUse">'
     '<path d="M0 1H4" stroke="#fff" stroke-width="1.3"/></pattern>'
     '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" orient="auto" '
