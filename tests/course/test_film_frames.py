@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mini_engine import SamplingParams
+from mini_engine import LLM, SamplingParams
 from mini_engine.backends import AuditBackend, NumpyBackend
 from mini_engine.cache import BlockPool
 from mini_engine.cache.contiguous import BuddyAllocator, FirstFitAllocator
@@ -255,3 +255,31 @@ def test_stopped_requests_and_max_tokens_zero() -> None:
     engine.add_request("a", [1, 2], SamplingParams(max_tokens=0))
     runs.finish(engine)
     assert sentences(frames(engine)[0]) == ["A arrives with a prompt of 2 tokens.", "A ends and gives up its memory."]
+
+
+def test_what_many_do_is_told_together() -> None:
+    engine = runs.engine(64, 4)
+    for request_id in "abcd":
+        engine.add_request(request_id, list(range(6)), runs.sampled(3, n=2))
+    runs.finish(engine)
+    film = frames(engine)
+    assert sentences(film[0])[0] == "A0, B0, C0 and D0 arrive with prompts of 6, 6, 6 and 6 tokens."
+    assert "A1, B1, C1 and D1 branch off and share all blocks they start with: nothing is copied." in sentences(film[0])
+    copies = sentences(film[1])[0]
+    assert copies.startswith("A0, B0, C0 and D0 each copy a block before they write, because others still need it")
+    assert all(len(sentences(shown)) <= 6 for shown in film)
+    for request_id in "efg":
+        engine.add_request(request_id, list(range(6)), runs.greedy(1))
+    runs.finish(engine)
+    assert "E, F and G find 1, 1 and 1 blocks in the cache: 12 tokens need no computing." in sentences(
+        frames(engine)[-1]
+    )
+
+
+def test_an_llm_on_film() -> None:
+    llm = LLM("tiny-gqa", backend="numpy", num_blocks=300, record=True)
+    llm.generate([[1, 2, 3]], runs.greedy(3), progress=False)
+    film = frames(llm)
+    assert [f.label for f in film] == ["step 0", "step 1", "step 2"]
+    assert len(film[0].blocks) == 64, "of a large pool only what is ever used is kept"
+    assert "blocks 65 to 300: never used" in frame(llm, 0).svg

@@ -19,6 +19,9 @@ from mini_engine.course.film.theme import DEFS, style
 WIDE, NARROW, MARGIN, TABLES_WIDTH, GRID_WIDTH = 700, 486, 14, 208, 430
 
 
+MOST_COPIES = 12  # arrows in one picture
+
+
 class Scene:
     """The layout of a film.
 
@@ -55,7 +58,7 @@ class Scene:
         self.height += 26 * (self.memory.is_paged + (self.memory.num_host_blocks > 0))
 
     def draw(self, frame: Frame) -> str:
-        """The SVG of one frame of the film, at most 30 KB for pools of up to 1,024 blocks."""
+        """The SVG of one frame of the film: at most 30 KB for up to 256 blocks."""
         shapes = [
             label(MARGIN, 23, frame.label, "b", 16),
             label(self.width - MARGIN, 23, self._title(), "s", 12, "end"),
@@ -97,9 +100,9 @@ class Scene:
 
 
 def _copies(frame: Frame, grid: Grid) -> str:
-    """A bold arrow for every block that was copied in this step, from the block it was copied from."""
+    """A bold arrow for a block that was copied in this step, from the block it was copied from; the first few of many."""
     shapes = []
-    for deed in frame.deeds_of("copy"):
+    for deed in frame.deeds_of("copy")[:MOST_COPIES]:
         src, dst = deed.blocks[0] - 1, deed.to[0] - 1
         if max(src, dst) >= grid.num_cells:
             continue

@@ -146,7 +146,7 @@ class Grid:
                     words.add("bad", right - 2, y + 11, f"×{block.refs}≠{len(block.holders)}")
                 elif block.refs > 1:
                     words.add("c", right - 3, y + 12, f"×{block.refs}")
-            if block.marks and block.marks[0] != "free":
+            if block.marks and block.holders:
                 edges["o k" if block.marks[0] == "hit" else "o"].append(cell)
             if block.marks and self.is_large:
                 mark = PILLS.get(block.marks[0], block.marks[0])

@@ -129,5 +129,5 @@ def _ranked(marks: list[str], held: bool) -> tuple[str, ...]:
     """The most telling mark first: of a block that was written and then given up, that it is free."""
     order = ("copy", "hit", "swap in", "evict", "write", "swap out", "free")
     if not held:
-        order = ("free", "swap out", "evict", "copy", "hit", "swap in", "write")
+        order = ("swap out", "copy", "free", "evict", "hit", "swap in", "write")
     return tuple(mark for mark in order if mark in marks)

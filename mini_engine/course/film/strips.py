@@ -12,16 +12,18 @@ def free_queue(frame: Frame, x: float, y: float, width: float) -> str:
     published = {block.block_id for block in frame.blocks if block.is_published}
     total = len(frame.free_queue)
     shapes = [label(x, y + 13, "free queue", "s b", 11), label(x + 70, y + 13, "next →" if total else "empty", "s", 11)]
-    left, pitch = int(x) + 114, 26
+    chip = 23 if frame.memory.num_cells < 1000 else 32
+    left, pitch = int(x) + 114, chip + 3
     most = int((width - 114 - 60) // pitch)
     words, cached, ears, boxes = Words(), "", "", ""
     for number, block in enumerate(frame.free_queue[:most]):
         at = left + number * pitch
-        boxes += f"M{at} {y}h23v18h-23z"
+        box = f"M{at} {y}h{chip}v18h-{chip}z"
+        boxes += box
         if block in published:
-            cached += f"M{at} {y}h23v18h-23z"
-            ears += f"M{at + 23} {y + 12}v6h-6z"
-        words.add("", at + 11.5, y + 13, f"{block}")
+            cached += box
+            ears += f"M{at + chip} {y + 12}v6h-6z"
+        words.add("", at + chip / 2, y + 13, f"{block}")
     if total > most:
         shapes.append(label(left + most * pitch + 2, y + 13, f"… {total} in all", "s", 11))
     paths = [f'<path class="{name}" d="{d}"/>' for name, d in (("ghost", cached), ("ear", ears), ("cell", boxes)) if d]

@@ -22,8 +22,8 @@ def sentences(frame: Frame) -> list[str]:
         deeds = frame.deeds_of(kind)
         if kind == "write":
             told += _writes(frame)
-        elif len(deeds) > 1 and kind in MANY:
-            told.append(MANY[kind](deeds))
+        elif kind in MANY and len(deeds) >= MANY[kind][0]:
+            told.append(MANY[kind][1](deeds))
         else:
             told += [_sentence(deed) for deed in deeds]
     if len(told) > MAX_SENTENCES:
@@ -33,19 +33,40 @@ def sentences(frame: Frame) -> list[str]:
 
 def _many_arrive(deeds: list[Deed]) -> str:
     prompts = _listed([f"{deed.number}" for deed in deeds])
-    return f"{_listed([deed.name for deed in deeds])} arrive with prompts of {prompts} tokens."
+    return f"{_names(deeds)} arrive with prompts of {prompts} tokens."
 
 
 def _many_evict(deeds: list[Deed]) -> str:
     blocks = _blocks(tuple(block for deed in deeds for block in deed.blocks))
-    return f"{_capital(blocks)} are evicted: no blank block is left, so {_listed([d.name for d in deeds])} take them, and what was cached there is lost."
+    return f"{_capital(blocks)} are evicted: no blank block is left, so {_names(deeds)} take them, and what was cached there is lost."
 
 
 def _many_finish(deeds: list[Deed]) -> str:
-    return f"{_listed([deed.name for deed in deeds])} end and give up their {'blocks' if deeds[0].blocks else 'runs'}."
+    return f"{_names(deeds)} end and give up their {'blocks' if deeds[0].blocks else 'runs'}."
 
 
-MANY: dict[str, Callable[[list[Deed]], str]] = {"arrive": _many_arrive, "evict": _many_evict, "finish": _many_finish}
+def _many_copy(deeds: list[Deed]) -> str:
+    sources = tuple(dict.fromkeys(deed.blocks[0] for deed in deeds))
+    return f"{_names(deeds)} each copy a block before they write, because others still need it as it is: {_blocks(sources)} to {_blocks(tuple(d.to[0] for d in deeds))}."
+
+
+def _many_hit(deeds: list[Deed]) -> str:
+    return f"{_names(deeds)} find {_listed([f'{len(deed.blocks)}' for deed in deeds])} blocks in the cache: {_tokens(sum(d.number for d in deeds))} need no computing."
+
+
+def _many_fork(deeds: list[Deed]) -> str:
+    return f"{_listed([name for deed in deeds for name in deed.others])} branch off and share all blocks they start with: nothing is copied."
+
+
+# From how many on they are told together, and how.
+MANY: dict[str, tuple[int, Callable[[list[Deed]], str]]] = {
+    "arrive": (2, _many_arrive),
+    "evict": (2, _many_evict),
+    "finish": (2, _many_finish),
+    "hit": (3, _many_hit),
+    "fork": (3, _many_fork),
+    "copy": (4, _many_copy),
+}
 
 
 def _sentence(deed: Deed) -> str:
@@ -110,7 +131,7 @@ def _writes(frame: Frame) -> list[str]:
     for deeds in (prompts, decodes):
         if not deeds:
             continue
-        names = _listed([deed.name for deed in deeds])
+        names = _names(deeds)
         blocks = tuple(dict.fromkeys(block for deed in deeds for block in deed.blocks))
         into = f" into {_blocks(blocks)}" if blocks else ""
         if deeds is decodes and len(deeds) > 1:
@@ -180,6 +201,10 @@ def _tokens(number: int) -> str:
 
 def _verb(names: Sized, one: str, many: str) -> str:
     return one if len(names) == 1 else many
+
+
+def _names(deeds: list[Deed]) -> str:
+    return _listed([deed.name for deed in deeds])
 
 
 def _capital(words: str) -> str:
