@@ -98,7 +98,13 @@ class GGUFFile:
             raise CorruptModelError(
                 f"{path}: not a readable GGUF file of {path.stat().st_size} bytes ({type(error).__name__}: {error}); {REMEDY}"
             ) from error
-        self._tensors = {hf_name(tensor.name): tensor for tensor in self._reader.tensors}
+        self._tensors: dict[str, Any] = {}
+        for tensor in self._reader.tensors:
+            first = self._tensors.setdefault(hf_name(tensor.name), tensor)
+            if first is not tensor:
+                raise CorruptModelError(
+                    f"{path}: {first.name} and {tensor.name} are the same part of a model; {REMEDY}"
+                )
         try:
             self.spec = self._spec()
         except (UnsupportedModelError, CorruptModelError):

@@ -85,6 +85,8 @@ def check_spec(spec: ModelSpec, source: object) -> None:
         check_scaling(spec)
     except ValueError as error:
         raise CorruptModelError(f"{source}: {error}") from None
+    if spec.max_model_len < 1:
+        raise CorruptModelError(f"{source}: {spec.context_limit} must be at least 1, found {spec.max_model_len}")
     if spec.max_model_len > MAX_POSITIONS:
         raise CorruptModelError(
             f"{source}: {spec.context_limit} must be at most {MAX_POSITIONS}, found {spec.max_model_len}: "

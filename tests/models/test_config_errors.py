@@ -81,6 +81,10 @@ def test_harmless_configurations_change_nothing(folder, changes):
         ({"num_hidden_layers": 0}, ["num_hidden_layers=0 must be at least 1"]),
         ({"num_hidden_layers": 10**6}, ["num_hidden_layers=1000000 must be at most 10000"]),
         ({"num_hidden_layers": 10**9}, ["num_hidden_layers=1000000000 must be at most 10000"]),
+        (
+            {"max_position_embeddings": 0},
+            ["max_position_embeddings=0|max_position_embeddings must be at least 1, found 0"],
+        ),
         ({"max_position_embeddings": 10**9}, ["max_position_embeddings must be at most 4194304, found 1000000000"]),
         ({"bos_token_id": "x"}, ["bos_token_id='x' must be a token id, a list of them, or null"]),
         ({"bos_token_id": [-1]}, ["bos_token_id must be in 0 .. 279 (vocab_size=280), found -1"]),

@@ -180,6 +180,7 @@ def test_metadata_of_the_wrong_kind(make, key):
     ("metadata", "fragments"),
     [
         ({"llama.block_count": 10**9}, ["llama.block_count is 1000000000", "tensors"]),
+        ({"llama.context_length": 0}, ["max_position_embeddings must be at least 1, found 0"]),
         ({"llama.context_length": 10**9}, ["max_position_embeddings must be at most 4194304, found 1000000000"]),
         ({"llama.attention.layer_norm_rms_epsilon": float("inf")}, ["rms_norm_eps", "found inf"]),
         ({"llama.rope.freq_base": float("nan")}, ["rope_theta", "found nan"]),
@@ -209,10 +210,14 @@ Q = "model.layers.1.self_attn.q_proj.weight"
             lambda t: t.update({"blk.1.attn_q.weight": t["blk.1.attn_q.weight"][:-1]}),
             [Q, "[95, 64]", "expected [96, 64]"],
         ),
+        (
+            lambda t: t.update({"model.norm.weight": t["output_norm.weight"] * 3}),
+            ["output_norm.weight and model.norm.weight are the same part of a model"],
+        ),
         (lambda t: t.update({"blk.0.attn_q.bias": np.ones(96, np.float32)}), ["layers.0.self_attn.q_proj.bias"]),
         (lambda t: t.update({"blk.1.ffn_norm.weight": np.full(64, 1e9, np.float32)}), ["post_attention", "not finite"]),
     ],
-    ids=["missing", "wrong shape", "a bias", "too large for float16"],
+    ids=["missing", "wrong shape", "one part by two names", "a bias", "too large for float16"],
 )
 @pytest.mark.parametrize("backend", ["torch", "numpy"])
 def test_tensors_that_do_not_fit(make, change, fragments, backend):
