@@ -51,6 +51,17 @@ def float_loop(R: int, C: int, ridge: Fraction) -> int | None:
     return M if can(R, C, ridge) else None
 
 
+def float_ridge(R: int, C: int, ridge: Fraction) -> int | None:
+    M, rounded = 1, float(ridge)
+    while can(R, C, ridge) and rounded * (M * R + R * C + M * C) > M * R * C:
+        M += 1
+    return M if can(R, C, ridge) else None
+
+
+def float_limit(R: int, C: int, ridge: Fraction) -> int | None:
+    return None if float(ridge) * (R + C) >= R * C else by_counting(R, C, ridge) or 10**9
+
+
 def the_limit(R: int, C: int, ridge: Fraction) -> int | None:
     return math.ceil(ridge) if can(R, C, ridge) else None
 

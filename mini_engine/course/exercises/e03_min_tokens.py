@@ -50,9 +50,10 @@ def _never(candidate: MinTokens) -> None:
 
 
 def _limit_itself(candidate: MinTokens) -> None:
-    for R, ridge in ((4, 2), (16, 8)):
-        words = f"{_say(R, R, Fraction(ridge))}: the intensity comes close to {ridge} and stays below"
-        expect_equal(candidate(R, R, Fraction(ridge)), None, words)
+    for R, C in ((4, 4), (16, 16), (21, 24)):
+        ridge = Fraction(R * C, R + C)
+        words = f"{_say(R, C, ridge)}: the intensity comes close to {ridge} and stays below"
+        expect_equal(candidate(R, C, ridge), None, words)
 
 
 SQUARE = [(8, 8, Fraction(2)), (64, 64, Fraction(10)), (4096, 4096, H100), (8192, 8192, H100), (600, 600, H100)]
@@ -65,6 +66,7 @@ DELICATE = [
     (192, 192, Fraction(24)),
     (7, 9, Fraction(63, 17)),
     (26, 32, Fraction(43, 3)),
+    (4, 12, Fraction(18, 7)),
 ]
 FLAT = [(4, 12, Fraction(2)), (8192, 28672, H100), (28672, 8192, H100), (8192, 10240, H100), (8192, 1024, H100)]
 
@@ -136,6 +138,8 @@ MIN_TOKENS = Exercise(
         Mutant("floats, by reciprocals", answers.float_reciprocals, EXACT, "1 / R is a float, so all of it is. Fraction(1, R) is exact."),
         Mutant("floats, by a quotient", answers.float_quotient, EXACT, "A float a little above a whole number is rounded up."),
         Mutant("floats, and a little off", answers.float_and_a_little_off, EXACT, "A small correction is right for small quotients only."),
+        Mutant("the ridge as a float", answers.float_ridge, EXACT, "float(ridge) may lie a little above what it stands for."),
+        Mutant("the limit in floats", answers.float_limit, EDGE, "float(ridge) may lie a little below the limit that it equals."),
         Mutant("a loop over floats", answers.float_loop, EXACT, "An int over an int is a float, which may lie below the ridge that it should equal."),
     ],
     alternatives=[answers.by_counting, answers.by_reciprocals],
