@@ -67,6 +67,10 @@ class NumpyBackend:
             """new: k and v, or the latent and the layer's up-projection, which is not stored."""
             cached = [pool[layer] for pool in self.pools.values()]
             for pool, values in zip(cached, new):
+                if values.shape != (len(written), *pool.shape[2:]):  # NumPy would spread it over tokens and heads
+                    raise ValueError(
+                        f"K/V of {len(written)} tokens has shape {values.shape}, not {pool.shape[2:]} each"
+                    )
                 pool.reshape(-1, *pool.shape[2:])[slots] = values[written]  # a view
             out = []
             for row, (begin, end) in enumerate(pairwise(starts)):
