@@ -162,8 +162,8 @@ def run_generate(args: argparse.Namespace) -> int:
 
     from mini_engine.llm import LLM
 
-    dtype = None if args.kv_cache_dtype == "auto" else args.kv_cache_dtype
-    if dtype and (args.backend, args.cache) != ("torch", "paged"):
+    dtype = args.kv_cache_dtype
+    if dtype not in (None, "auto") and (args.backend, args.cache) != ("torch", "paged"):
         raise UsageError(f"--kv-cache-dtype {dtype} is for --backend torch with --cache paged")
     name = _default_model() if args.model is None else args.model
     llm = LLM(name, args.backend, cache=args.cache, kv_cache_dtype=dtype)

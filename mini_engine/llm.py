@@ -61,6 +61,8 @@ class LLM:
     ) -> None:
         if backend not in BACKENDS:
             raise ValueError(f"backend={backend!r}: must be one of {', '.join(BACKENDS)}")
+        if isinstance(kv_cache_dtype, str) and kv_cache_dtype == "auto":
+            kv_cache_dtype = None  # what every cache does
         sizes = {"num_blocks": num_blocks, "kv_cache_bytes": kv_cache_bytes, "kv_cache_dtype": kv_cache_dtype}
         cache = checked_cache(cache, attention, {**sizes, **options})
         if isinstance(model, str | os.PathLike):

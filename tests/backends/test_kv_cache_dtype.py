@@ -237,3 +237,15 @@ def test_what_cannot_be_is_refused(model, tiny_gqa):
     with pytest.raises(ValueError, match="kv_cache_dtype: only cache='paged' has such options"):
         LLM(tiny_gqa, cache="contiguous", kv_cache_dtype="int8")
     assert LLM("tiny-gqa", backend="numpy", kv_cache_dtype="auto").engine.stats().num_free_blocks > 0
+
+
+@pytest.mark.parametrize("cache", ["paged", "contiguous", "none"])
+@pytest.mark.parametrize("backend", ["torch", "numpy"])
+def test_auto_goes_with_every_cache_and_backend(cache, backend):
+    loaded = SimpleNamespace(model=random_model(SPECS["latent"], backend=backend), tokenizer=None, spec=SPECS["latent"])
+    prompt, params = [[3, 1, 4, 1, 5]], SamplingParams(temperature=0, max_tokens=4)
+    said, expected = (
+        LLM(loaded, cache=cache, **options).generate(prompt, params, progress=False)[0].outputs[0].token_ids
+        for options in ({"kv_cache_dtype": "auto"}, {})
+    )
+    assert said == expected
