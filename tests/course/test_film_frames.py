@@ -156,6 +156,9 @@ def test_between_steps() -> None:
     engine.step()
     assert engine.fork("a") == 1
     engine.step()
+    engine.fork("a")
+    engine.fork("a")
+    engine.abort("a", 3)
     engine.abort("a")
     engine.reset_prefix_cache()
     film = frames(engine)
@@ -163,7 +166,11 @@ def test_between_steps() -> None:
     assert sentences(film[1]) == ["A1 branches off from A0 and shares blocks 1 and 2: nothing is copied."]
     assert [block.refs for block in film[1].blocks[:2]] == [2, 2]
     assert film[2].deeds_of("copy")[0][1:5] == ("A0", (2,), (3,), ("A1",))
-    assert sentences(film[3]) == ["A0 and A1 are aborted and give up their blocks.", "The prefix cache is reset: 1 block becomes blank."]  # fmt: skip
+    assert sentences(film[3]) == [
+        "A2 and A3 branch off from A0 and share blocks 1 and 3: nothing is copied.",
+        "A3, A0, A1 and A2 are aborted and give up their blocks.",
+        "The prefix cache is reset: 1 block becomes blank.",
+    ]
 
 
 def test_a_step_that_failed() -> None:

@@ -160,7 +160,10 @@ class _Reader:
         if kind == "fork":
             key, new = (event["request_id"], event["index"]), (event["request_id"], event["new_index"])
             shared = tuple(block for s in event["sequences"] if key_of(s) == new for block in s["block_table"])
-            moment.deeds.append(Deed("fork", self.name(key), shared, others=(self.name(new),)))
+            others: tuple[str, ...] = (self.name(new),)
+            if moment.deeds and moment.deeds[-1][:3] == ("fork", self.name(key), shared):
+                others = moment.deeds.pop().others + others
+            moment.deeds.append(Deed("fork", self.name(key), shared, others=others))
         elif kind == "abort":
             gone = [s for s in before["sequences"] if s["request_id"] == event["request_id"]]
             gone = [s for s in gone if event["index"] in (None, s["index"])]

@@ -14,7 +14,7 @@ Key = tuple[str, int]
 
 # The deeds of a step in the order in which the engine does them.
 ORDER = (
-    "rollback", "abort", "reset", "no reset", "arrive", "preempt", "swap out", "evict", "swap in", "copy", "hit", "write",
+    "arrive", "preempt", "swap out", "evict", "swap in", "copy", "hit", "write",
     "fork", "publish", "finish",
 )  # fmt: skip
 
@@ -79,11 +79,14 @@ def frame_after(event: Event, before: Event, moment: Moment, label: str, reading
         elif is_published:
             spans.append(Span(start, size, "cached", (writer,) if writer else ()))
     held = len(holders)
+    deeds = moment.deeds
+    if event["kind"] == "step":
+        deeds = sorted(deeds, key=lambda deed: ORDER.index(deed.kind))
     return Frame(
         label=label,
         step=event["step"],
         memory=memory,
-        deeds=tuple(sorted(moment.deeds, key=lambda deed: ORDER.index(deed.kind))),
+        deeds=tuple(deeds),
         spans=tuple(spans),
         tables=tuple(tables),
         counters=Counters(

@@ -45,6 +45,10 @@ def _many_finish(deeds: list[Deed]) -> str:
     return f"{_names(deeds)} end and give up their {'blocks' if deeds[0].blocks else 'runs'}."
 
 
+def _many_abort(deeds: list[Deed]) -> str:
+    return f"{_listed([name for deed in deeds for name in deed.others])} are aborted and give up their blocks."
+
+
 def _many_copy(deeds: list[Deed]) -> str:
     sources = tuple(dict.fromkeys(deed.blocks[0] for deed in deeds))
     return f"{_names(deeds)} each copy a block before they write, because others still need it as it is: {_blocks(sources)} to {_blocks(tuple(d.to[0] for d in deeds))}."
@@ -63,6 +67,7 @@ MANY: dict[str, tuple[int, Callable[[list[Deed]], str]]] = {
     "arrive": (2, _many_arrive),
     "evict": (2, _many_evict),
     "finish": (2, _many_finish),
+    "abort": (2, _many_abort),
     "hit": (3, _many_hit),
     "fork": (3, _many_fork),
     "copy": (4, _many_copy),
