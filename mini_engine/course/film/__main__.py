@@ -20,7 +20,9 @@ def example() -> LLMEngine:
     engine.add_request("b", [*range(1, 9), 30, 31, 32], SamplingParams(temperature=0, max_tokens=4, ignore_eos=True))
     while engine.has_unfinished_requests():
         engine.step()
-    engine.add_request("c", [20 + i % 44 for i in range(50)], SamplingParams(temperature=0, max_tokens=3, ignore_eos=True))
+    engine.add_request(
+        "c", [20 + i % 44 for i in range(50)], SamplingParams(temperature=0, max_tokens=3, ignore_eos=True)
+    )
     while engine.has_unfinished_requests():
         engine.step()
     return engine

@@ -26,9 +26,21 @@ def sentences(frame: Frame) -> list[str]:
             told.append(MANY[kind][1](deeds))
         else:
             told += [_sentence(deed) for deed in deeds]
+            told += _left_alone(frame) if kind == "copy" else []
     if len(told) > MAX_SENTENCES:
         told = [*told[: MAX_SENTENCES - 1], f"And {len(told) - MAX_SENTENCES + 1} things more."]
     return told or ["nothing happens."]
+
+
+def _left_alone(frame: Frame) -> list[str]:
+    """Why the last of those who shared a block does not copy it."""
+    sources = dict.fromkeys(deed.blocks[0] for deed in frame.deeds_of("copy"))
+    return [
+        f"{deed.name} is then alone with block {block} and writes into it."
+        for block in sources
+        for deed in frame.deeds_of("write")
+        if block in deed.blocks
+    ]
 
 
 def _many_arrive(deeds: list[Deed]) -> str:
