@@ -84,6 +84,8 @@ def test_models_that_are_in_no_table_come_out_the_same_in_panel_and_command(conf
         ({"params": "70B"}, "params='70B' has a unit: write 70e9"),
         ({"params": "8e9, 9e9"}, "params, behind the comma, '9e9' is more than params='8e9'"),
         ({"params": "8e9, 70B"}, "write 70e9"),
+        ({"params": ", 3e9"}, "params, behind the comma, '3e9' needs all of them before it"),
+        ({"model": "jamba-v0.1", "params": ", 3e9"}, "needs all of them before it"),
     ],
 )
 def test_what_cannot_be_sized_is_said_in_words(changes, words):

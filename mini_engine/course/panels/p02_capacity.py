@@ -71,7 +71,7 @@ def capacity(
     try:
         spec, card = find_model(model.strip()), get_gpu(gpu)
         total, _, active = (part.strip() or None for part in params.partition(","))
-        reason = "" if total else uncounted(spec)
+        reason = "" if total or active else uncounted(spec)
         s = (
             size_cache(spec, card, **deployment)
             if reason
@@ -205,6 +205,7 @@ PANEL_WORDS = {
     "--list": "list_models()",
     "num_active_params=": "params, behind the comma, ",
     "num_params=": "params=",
+    "needs num_params too": "needs all of them before it",
     "(num_active_params, --active-params)": "(behind a comma)",
     "dtype (--dtype)": "dtype",
 }
