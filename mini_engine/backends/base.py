@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mini_engine.cache import CacheOp
+from mini_engine.sampling import check_peak
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class StepResult(Protocol):
     """The logits of one step, left where they are until somebody asks."""
 
     def argmax(self) -> np.ndarray:
-        """Greedy tokens, one per entry of `logits_rows`, in that order; int64."""
+        """Greedy tokens, one per entry of `logits_rows`, in that order; int64. ValueError where the largest logit is NaN."""
 
     def logits(self, row: int) -> np.ndarray:
         """Logits [V] of entry `row` of `logits_rows`, as NumPy floats."""
@@ -68,6 +69,12 @@ class Backend(Protocol):
         """What a block holds: arrays, or for the audit backend a list of slots."""
 
 
+def check_peaks(values: np.ndarray, tokens: np.ndarray) -> None:
+    """ValueError unless every row's largest logit, values[R] at tokens[R], is finite: greedy text would go on as nonsense."""
+    for row in np.flatnonzero(~np.isfinite(values))[:1]:
+        check_peak(float(values[row]), int(tokens[row]))
+
+
 @dataclass(frozen=True, slots=True)
 class NumpyStepResult:
     """A StepResult over an array [R, V] that is already in memory."""
@@ -75,7 +82,9 @@ class NumpyStepResult:
     array: np.ndarray
 
     def argmax(self) -> np.ndarray:
-        return self.array.argmax(axis=-1)
+        tokens = self.array.argmax(axis=-1)  # NaN counts as the largest here
+        check_peaks(np.take_along_axis(self.array, tokens[:, None], axis=-1)[:, 0], tokens)
+        return tokens
 
     def logits(self, row: int) -> np.ndarray:
         return self.array[row]

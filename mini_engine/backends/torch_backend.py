@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from mini_engine.arguments import choice
-from mini_engine.backends.base import BatchInput
+from mini_engine.backends.base import BatchInput, check_peaks
 from mini_engine.backends.kv_arrays import MLA_DECODE
 from mini_engine.backends.kv_formats import bytes_per_token, kv_format, pool_parts
 from mini_engine.backends.torch_attention import AttentionPlan, Gather
@@ -24,7 +24,10 @@ class TorchStepResult:
         self._tensor = tensor
 
     def argmax(self) -> np.ndarray:
-        return self._tensor.argmax(dim=-1).cpu().numpy()
+        tokens = self._tensor.argmax(dim=-1)  # NaN counts as the largest here
+        found = tokens.cpu().numpy()
+        check_peaks(self._tensor.gather(-1, tokens[:, None])[:, 0].float().cpu().numpy(), found)
+        return found
 
     def logits(self, row: int) -> np.ndarray:
         return self._tensor[row].float().cpu().numpy()

@@ -249,3 +249,19 @@ def test_auto_goes_with_every_cache_and_backend(cache, backend):
         for options in ({"kv_cache_dtype": "auto"}, {})
     )
     assert said == expected
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("cache", ["paged", "contiguous", "none"])
+@pytest.mark.parametrize("backend", ["torch", "numpy"])
+@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+def test_logits_that_are_nan_are_an_error_and_not_token_0(spec, backend, cache, temperature):
+    loaded = SimpleNamespace(model=random_model(spec, backend=backend), tokenizer=None, spec=spec)
+    llm, forward = LLM(loaded, cache=cache), loaded.model.forward
+    prompt, params = [[3, 1, 4], [1, 5]], SamplingParams(temperature=temperature, max_tokens=4, seed=1)
+    expected = [output.outputs[0].token_ids for output in llm.generate(prompt, params, progress=False)]
+    loaded.model.forward = lambda *args, **options: forward(*args, **options) * math.nan
+    with pytest.raises(ValueError, match="logit 0 is nan: the model's output is broken"):
+        llm.generate(prompt, params, progress=False)
+    loaded.model.forward = forward
+    assert [output.outputs[0].token_ids for output in llm.generate(prompt, params, progress=False)] == expected
