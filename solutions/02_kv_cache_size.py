@@ -243,7 +243,7 @@ kv_bytes = check("02.kv_bytes", kv_bytes)
 #
 # </details>
 #
-# 引擎同意吗？按你的函数给出的结果，为 tiny-gqa 预留恰好 320 个 token 的空间（float32）。再多一个 token 就必须被拒绝。然后拿你的函数和包里的模型表逐个对照。
+# 引擎算出来的也一样吗？按你的函数给出的结果，为 tiny-gqa 预留恰好 320 个 token 的空间（float32）。再多一个 token 就必须被拒绝。然后拿你的函数和包里的模型表逐个对照。
 
 # %% tags=["claim-engine-agrees"]
 from mini_engine.geometry import kv_bytes_per_token, kv_total_bytes
@@ -600,7 +600,7 @@ concurrency = check("02.concurrency", concurrency)
 #
 # </details>
 #
-# 错在拿 GB 除以 GiB：8 GB 只有 7.45 GiB。你算出的数，和调度器实际放行的一样多吗？给引擎一个预算，发去 30 个请求，每个 64 个 token，看看有多少个跑起来。再看看，那些没写明的假设会让答案变动多大。
+# 错就错在拿 GB 去除以 GiB：8 GB 只有 7.45 GiB。你算出的数，和调度器实际放行的一样多吗？给引擎一个预算，发去 30 个请求，每个 64 个 token，看看有多少个跑起来。再看看，那些没写明的假设会让答案变动多大。
 
 # %% tags=["claim-units-trap", "claim-assumptions"]
 contexts = (2048, 4096, 8192, 32768)
@@ -642,7 +642,7 @@ for card, used, count, overhead in (
 # each, and a token takes 40,960 bytes there. Guess how many requests of 8,192 tokens fit.
 
 # %% [markdown] lang="zh" en="9c010cd4"
-# 长度为 8,192 个 token 时，同样的两块卡能容下 3 到 10 个请求。单是显存的取法，按包装还是按驱动，就能让 5 变成 10。表里没有哪一行是错的；错的是不带假设的容量数字。
+# 长度为 8,192 个 token 时，同样的两块卡能容下 3 到 10 个请求。单是显存按包装取还是按驱动取，就能让 5 变成 10。表里没有哪一行是错的；错的是不带假设的容量数字。
 #
 # ## 更多 GPU
 #
@@ -766,7 +766,7 @@ print(
 # Start from the model that was not built and pull one lever after the other. Each factor is against the bar before it.
 
 # %% [markdown] lang="zh" en="c35061b9"
-# 卡多了三倍，空间却是原来的 30.25 倍。其中 4 倍来自切分：一个 token 在每块卡上只占四分之一。另一个因子来自每块卡剩下的空间：从 8 变成了 60.5 GB。权重总共只有一份，所以新加的显存几乎全都留给了缓存。
+# 卡变成原来的四倍，空间却变成原来的 30.25 倍。其中四倍来自切分：一个 token 在每块卡上只占四分之一。另一个因子来自每块卡剩下的空间：从 8 变成了 60.5 GB。权重总共只有一份，所以新加的显存几乎全都留给了缓存。
 #
 # 潜在向量虽然小，但每块卡上都有完整的一份。所以部署这类模型时，常常采用**数据并行注意力**：每个请求完整地留在一块卡上，每块卡只管自己的那些请求。
 #
@@ -1026,7 +1026,7 @@ predict("02.sixteen", value=None)
 # | 本课 | vLLM | SGLang |
 # |---|---|---|
 # | 一个 token 或一个块的字节数 | `FullAttentionSpec` 的 `page_size_bytes`；潜在向量用 `MLAAttentionSpec` | `get_cell_size_per_token` |
-# | 使用显存的比例 | `gpu_memory_utilization` | `mem_fraction_static` |
+# | 可用显存的比例 | `gpu_memory_utilization` | `mem_fraction_static` |
 # | 开销 | 启动时试跑一次测出，含激活值 | 上述比例之外剩下的部分 |
 # | K/V 的数值格式 | `kv_cache_dtype` | `kv_cache_dtype` |
 # | 缓存池里的 token 数或块数 | `num_gpu_blocks` | `max_total_num_tokens` |
@@ -1108,7 +1108,7 @@ predict("02.sixteen", value=None)
 #
 # | term | Chinese | what people say | what it is |
 # |---|---|---|---|
-# | K/V heads | KV 头 | "heads" | heads that keep K and V; query heads may be many more |
+# | K/V heads | K/V 头 | "heads" | heads that keep K and V; query heads may be many more |
 # | GQA | 分组查询注意力 | "fewer heads" | several query heads read one K/V head |
 # | GB, GiB | 十进制、二进制单位 | "gigs" | in bytes: 10 to the power of 9, 2 to the power of 30 |
 # | KV budget | KV 预算 | "free memory" | memory used, less weights, less overhead |
@@ -1121,7 +1121,7 @@ predict("02.sixteen", value=None)
 # **Back:** [01 · A KV cache in NumPy](lessons/01_numpy_kv_cache.ipynb) · **Next:**
 # [03 · Roofline](lessons/03_roofline.ipynb)
 
-# %% [markdown] lang="zh" en="0778a744"
+# %% [markdown] lang="zh" en="193c6450"
 # ## 三句话总结
 #
 # - 字节数是 2 · L · K · D · S · B · b，你在正在运行的引擎里亲手数过。
