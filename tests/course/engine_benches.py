@@ -1,8 +1,9 @@
-"""The broken pool and the engine's pools behind the same few calls, so that one scenario tries them both."""
+"""The engine behind the calls that `mini_engine.course.defects.benches` gives the broken classes."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,64 +11,90 @@ import numpy as np
 
 from mini_engine.backends import NumpyBackend
 from mini_engine.backends.base import BatchInput
-from mini_engine.cache import BlockTables
-from mini_engine.course.broken_pool import PagedKVPool
-from mini_engine.course.cache_requests import CacheUser, fork
+from mini_engine.cache import BlockTables, KVCacheManager, WeakHasher
+from mini_engine.course.cache_requests import CacheUser, compute, fork, look_up, start
 
 Array = np.ndarray
 
 
-class BrokenPoolBench:
-    """The broken pool. `peek` reads its arrays by hand."""
+class EngineBench:
+    """The engine's manager; slots holds what a backend would have written."""
 
-    def __init__(
-        self, num_blocks: int = 8, block_size: int = 4, layers: int = 1, heads: int = 2, size: int = 4
-    ) -> None:
-        self.pool = PagedKVPool(num_blocks, block_size, heads, size)
-        self.heads, self.size = heads, size
+    def __init__(self, num_blocks: int, block_size: int, weak_names: bool = False) -> None:
+        self.cache = KVCacheManager(num_blocks, block_size, hasher=WeakHasher() if weak_names else None)
+        self.users: dict[str, CacheUser] = {}
+        self.slots: dict[tuple[int, int], int] = {}
 
-    def add(self, name: str, num_tokens: int) -> None:
-        self.pool.add(name, num_tokens)
+    @property
+    def num_free(self) -> int:
+        return self.cache.num_free_blocks
 
-    def write(self, name: str, position: int, key: Any, value: Any, layer: int = 0) -> None:
-        self.pool.write(name, position, key, value)
+    def counts(self) -> list[int]:
+        return [self.cache.pool.ref_count(block) for block in range(1, self.cache.pool.num_blocks + 1)]
 
-    def peek(self, name: str, num_tokens: int, layer: int = 0) -> tuple[Array, Array]:
-        table = self.pool.tables[name]
-        k, v = (
-            part[table].reshape(-1, self.heads, self.size)[:num_tokens] for part in (self.pool.keys, self.pool.values)
-        )
-        return k, v
+    def start(self, name: str, tokens: Sequence[int], computed: bool = True, **keys: str) -> int:
+        user = CacheUser(name, list(tokens), **keys)
+        try:
+            hit = start(self.cache, user)
+        except MemoryError:
+            self.cache.free(user)
+            raise
+        self.users[name] = user
+        if computed and tokens:
+            self._compute(user)
+        return hit
 
-    def attend(self, name: str, q: Array, scale: float) -> Array:
-        return self.pool.attend(name, q, scale)
+    def append(self, name: str, *tokens: int) -> object:
+        user, ops = self.users[name], []
+        for token in tokens:
+            user.token_ids.append(token)
+            try:
+                ops += self._compute(user)
+            except Exception:
+                user.token_ids.pop()
+                raise
+        return [(op.src, op.dst) for op in ops]
 
-    def free(self, name: str) -> None:
-        self.pool.free(name)
+    def release(self, name: str) -> None:
+        self.cache.free(self.users[name])
+
+    def table(self, name: str) -> list[int]:
+        return list(self.users[name].block_table)
+
+    def contents(self, name: str) -> list[int]:
+        return [self.slots[self._slot(self.users[name], i)] for i in range(self.users[name].num_computed_tokens)]
+
+    def look_up(self, tokens: Sequence[int], **keys: str) -> int:
+        return look_up(self.cache, tokens, **keys)
+
+    def can_start(self, tokens: Sequence[int]) -> bool:
+        user = CacheUser("may I", list(tokens))
+        fits = self.cache.num_blocks_to_allocate(user, len(tokens)) <= self.cache.num_free_blocks
+        self.cache.free(user)
+        return fits
 
     def fork(self, name: str, branch: str) -> None:
-        self.pool.fork(name, branch)
+        self.users[branch] = fork(self.cache, self.users[name], index=len(self.users))
 
-    def share(self, name: str, branch: str) -> None:
-        """By hand, since there is no other way."""
-        self.pool.tables[branch] = list(self.pool.tables[name])
-        self.pool.ref_counts[self.pool.tables[name]] += 1
+    share = fork
 
-    @staticmethod
-    def work_of_one_block(num_blocks: int) -> int:
-        """How many numbers move when a block is taken."""
+    def evict(self, number: int) -> None:
+        self.cache.pool.evict(number)
 
-        class Counting(list):
-            moved = 0
+    def _compute(self, user: CacheUser) -> list:
+        begin, size = user.num_computed_tokens, self.cache.block_size
+        ops = compute(self.cache, user)
+        for op in ops:
+            for i in range(size):
+                if (op.src, i) in self.slots:
+                    self.slots[op.dst, i] = self.slots[op.src, i]
+        for position in range(begin, len(user.token_ids)):
+            self.slots[self._slot(user, position)] = user.token_ids[position]
+        return ops
 
-            def pop(self, index: int = -1) -> int:
-                self.moved += len(self) - 1 - range(len(self))[index]
-                return super().pop(index)
-
-        pool = PagedKVPool(num_blocks, 1, 1, 1)
-        pool.free_blocks = Counting(pool.free_blocks)
-        pool.take_block()
-        return pool.free_blocks.moved
+    def _slot(self, user: CacheUser, position: int) -> tuple[int, int]:
+        size = self.cache.block_size
+        return user.block_table[position // size], position % size
 
 
 class EnginePoolBench:
@@ -76,8 +103,8 @@ class EnginePoolBench:
     def __init__(
         self, num_blocks: int = 8, block_size: int = 4, layers: int = 1, heads: int = 2, size: int = 4
     ) -> None:
-        self.tables, self.shape = BlockTables(num_blocks, block_size), (heads, size)
-        spec = SimpleNamespace(num_hidden_layers=layers, is_mla=False, num_key_value_heads=heads, head_dim=size)
+        self.tables, self.shape = BlockTables(num_blocks, block_size), (2, 4)
+        spec = SimpleNamespace(num_hidden_layers=layers, is_mla=False, num_key_value_heads=2, head_dim=4)
         for name, value in {"vocab_size": 1, "eos_token_ids": (), "max_model_len": 99, "window_note": ""}.items():
             setattr(spec, name, value)
         self.model = SimpleNamespace(spec=spec, softmax_scale=1.0, forward=self._forward)
@@ -104,11 +131,12 @@ class EnginePoolBench:
         k, v = (np.concatenate([block[part][layer] for block in blocks])[:num_tokens] for part in ("k", "v"))
         return k, v
 
-    def attend(self, name: str, q: Array, scale: float) -> Array:
+    def attend(self, name: str, q: Array, scale: float, num_tokens: int) -> Array:
         """Attention of one query over the sequence. Its slot is padding: nothing is written."""
         user = self.users[name]
-        self.model.softmax_scale, n = scale, user.num_computed_tokens
-        k, v = self.peek(name, n)
+        self.model.softmax_scale = scale
+        assert user.num_computed_tokens == num_tokens
+        k, v = self.peek(name, num_tokens)
         return self._run(user, np.array([-1]), 0, k[-1], v[-1], q)
 
     def free(self, name: str) -> None:
@@ -136,10 +164,9 @@ class EnginePoolBench:
         self.out = attend(layer, np.zeros((1, *self.shape)) if q is None else q[None], key, value)[0]
         return np.zeros((1, 1))
 
-    @staticmethod
-    def work_of_one_block(num_blocks: int) -> int:
+    def work_of_one_block(self) -> int:
         """How many instructions it takes to take a block."""
-        pool, steps = BlockTables(num_blocks, 1).pool, 0
+        pool, steps = self.tables.pool, 0
 
         def count(frame: Any, event: str, arg: Any) -> Any:
             nonlocal steps

@@ -1,7 +1,7 @@
 """What is wrong with `broken_allocator` and `broken_pool`, for teachers and tests. Learners find it out themselves.
 
-Each defect has its test in tests/course/test_broken_allocator.py or test_broken_pool.py, under its name: it fails on the
-broken class and passes on the engine's own.
+Each defect has, under its name, a scenario in `allocator_scenarios` or `pool_scenarios`, which fails on the broken class and
+passes on the engine's own, and a mend in `allocator_mends` or `pool_mends`, with which it passes, too.
 """
 
 from __future__ import annotations
