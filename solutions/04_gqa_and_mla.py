@@ -9,7 +9,7 @@
 #
 # **Let heads share what a token leaves behind. Then leave something smaller behind.**
 #
-# 60 to 90 minutes · NumPy, no GPU · after lesson 01; lessons 02 and 03 help
+# About 2 hours, half of it for the exercises · NumPy, no GPU · after lesson 01; lessons 02 and 03 help
 #
 # After this lesson you can
 #
@@ -64,7 +64,7 @@ for name, K in [("MHA, 64 K/V heads", 64), ("GQA, 8 K/V heads", 8), ("MQA, 1 K/V
 # - Multi-head attention, **MHA**: K = H. Every query head has its own key and value.
 # - Multi-query attention, **MQA**: K = 1. Shazeer 2019, [arXiv:1911.02150](https://arxiv.org/abs/1911.02150).
 # - Grouped-query attention, **GQA**: anything between. Ainslie et al. 2023,
-#   [arXiv:2305.13245](https://arxiv.org/abs/2305.13245). Some notes give 2305.11147 for it. That is not the paper.
+#   [arXiv:2305.13245](https://arxiv.org/abs/2305.13245) (2305.11147, which you may meet, is another paper).
 #
 # The fourth in the picture keeps something else. It comes in the second half: **MLA**, multi-head latent attention,
 # DeepSeek-V2 2024, [arXiv:2405.04434](https://arxiv.org/abs/2405.04434).
@@ -134,7 +134,8 @@ gqa_attention = check("04.gqa_attention", gqa_attention)
 #
 # Repeat k and v, and grouped attention becomes multi-head attention, number for number. So it is no new mathematics. It
 # is multi-head attention whose heads are forced to agree. The first cell shows that, and runs the engine on your
-# function. The second one shows what a copy costs on your machine.
+# function. The second one shows what a copy costs on your machine. It takes the fastest of five calls, because the first
+# ones also wait for memory that the system has to hand out.
 
 # %% tags=["claim-gqa-is-mha", "claim-gqa-in-engine"]
 rng = np.random.default_rng(0)
@@ -163,22 +164,24 @@ def copies(q, k, v, scale, offset):
 
 print("32 query heads on 4 K/V heads of 128, one new token after 4,095, float64")
 for name, attention, heads in [("in place", gqa_attention, 4), ("copied for each query head", copies, 32)]:
-    start = time.perf_counter()
-    for _ in range(3):
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
         attention(q, k, v, 0.1, 4095)
-    milliseconds = (time.perf_counter() - start) / 3 * 1e3
-    print(f"{name:<27} reads {2 * 4096 * heads * 128 * 8 / 2**20:5.0f} MiB of K and V, {milliseconds:7.1f} ms")
+        seconds.append(time.perf_counter() - start)
+    mebibytes, fastest = 2 * 4096 * heads * 128 * 8 / 2**20, min(seconds) * 1e3
+    print(f"{name:<27} reads {mebibytes:5.0f} MiB of K and V, {fastest:7.1f} ms")
 
 # %% [markdown] lang="en"
 # ## What sharing costs
 #
 # Heads that are forced to agree can say less. Can a trained model be changed to share? The GQA paper averages the K/V
 # heads of each group and then trains on. Averaging weights averages the keys too, because a projection is linear. So
-# you can try the first step right here: let tiny-gqa's two K/V heads become one, and measure the loss on a text that it
-# has never seen.
+# you can try the first step right here: let tiny-gqa's two K/V heads become one, and measure the loss. The text is from
+# the first chapter of *Emma*. The model was trained on other chapters of that book, and never saw this one.
 
 # %% tags=["claim-mean-pooling"]
-unseen = tokenizer.encode("""\
+held_out = tokenizer.encode("""\
 Emma Woodhouse, handsome, clever, and rich, with a comfortable home and happy disposition, seemed to \
 unite some of the best blessings of existence; and had lived nearly twenty-one years in the world \
 with very little to distress or vex her.
@@ -196,10 +199,10 @@ def loss(share):
     def attend(layer, q, k, v):
         return gqa_attention(q, share(k), share(v), spec.head_dim**-0.5)
 
-    logits = model.forward(unseen, range(len(unseen)), attend)[:-1]
+    logits = model.forward(held_out, range(len(held_out)), attend)[:-1]
     logits -= logits.max(axis=-1, keepdims=True)
     likelihood = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
-    return -likelihood[np.arange(len(unseen) - 1), unseen[1:]].mean()
+    return -likelihood[np.arange(len(held_out) - 1), held_out[1:]].mean()
 
 
 for name, share in {
@@ -226,8 +229,9 @@ for name, share in {
 # DeepSeek-V2, h has 5,120 numbers, K and V of 128 heads have 32,768. Smaller, and exact. But each step would send every
 # cached h through two large matrices.
 #
-# MLA does two things more. It keeps a **latent** c, a learned summary of h with 512 numbers. And it never makes K and V
-# at all in decode. First the plain way, which does make them:
+# MLA does two things more. It keeps a **latent** c, a learned summary of h with 512 numbers. (A small key for the
+# position comes to it, further down.) And in decode it never makes K and V at all. First the plain way, which does make
+# them:
 #
 # $$c = W^{DKV} h \qquad k_i = W^{UK}_i c \qquad v_i = W^{UV}_i c \qquad \text{for each head } i$$
 #
@@ -273,7 +277,8 @@ print(f"DeepSeek-V2: h {v2.hidden_size:,}, keys and values {kept:,}, latent {v2.
 #
 # - `q[H, Dn]` is one query per head, `latent[S, Dc]` is in the cache, `w_uk[H, Dn, Dc]` has a matrix per head.
 # - Return `[H, S]`: the product of head h's query with token s's key `w_uk[h] @ latent[s]`. No scale, no softmax.
-# - Make no key. The check measures memory.
+# - Make no key, not even one at a time. The check also uses numbers with which a key would be infinite, and the score is
+#   not.
 #
 # Small case, one head: q = [2, 3], c = [3, 1], W = [[5, 7], [1, 0]]. The key is [22, 3] and the score 53. By the other
 # bracket the query is [13, 14], and the score is 13 · 3 + 14 · 1 = 53.
@@ -304,7 +309,9 @@ absorbed_scores = check("04.absorbed_scores", absorbed_scores)
 # </details>
 # <details><summary>Hint 3: "no key is made" fails</summary>
 #
-# Then an array with axes for heads, tokens and Dn existed. Multiply `q` with `w_uk` first, before `latent` comes in.
+# Then `w_uk` met `latent` before `q` did, for all tokens at once or for one at a time. Brackets decide: (q W) c, not
+# q (W c). One `np.einsum` of all three, q and w_uk first, is right too. But it multiplies all three for every place of
+# the result, which is more work than making the keys.
 #
 # </details>
 #
@@ -315,7 +322,8 @@ absorbed_scores = check("04.absorbed_scores", absorbed_scores)
 # $$\sum_s p_s\,(W^{UV} c_s) \;=\; W^{UV} \Big(\sum_s p_s\, c_s\Big)$$
 #
 # Sum latents first, and make one value of the sum. After that comes the output matrix W_O, so the two could even be
-# multiplied beforehand. The next cell checks all three. Exact in mathematics, equal to rounding in float64.
+# multiplied beforehand. The next cell compares both sides of each: the scores, the sum of values, and the output.
+# Exact in mathematics, equal to rounding in float64.
 
 
 # %% tags=["claim-absorption", "claim-value-side"]
@@ -343,8 +351,11 @@ for name, left, right in [
 # ### Absorb at run time, not in the weights
 #
 # Papers write that W_UK "is absorbed into W_Q", as if you multiplied the two once and threw the factors away. The
-# result would be right. In DeepSeek-V2 the query has a down projection too: W_Q of one head takes 1,536 numbers to 128.
-# W_UK goes from there to 512. How large is the product?
+# result would be right.
+#
+# DeepSeek-V2 makes queries in two steps as well: from h to 1,536 numbers, and from these each head's query of 128. (The
+# 1,536 are not kept: a query is used once.) The second step is W_Q here, 1,536 x 128 for one head. W_UK goes on from 128
+# to the latent's 512. How large is the product of the two?
 
 # %%
 predict("04.static_weights", value=None)
@@ -368,13 +379,17 @@ for name, side in [
 #
 # ## Where absorption breaks
 #
-# So far no token knew where it stands. Lesson 01's keys were rotated by their position: rotary embedding, **RoPE**.
+# So far no token knew where it stands. In most models, tiny-gqa among them, queries and keys are **rotated** by their
+# position before they meet. Two numbers of a key are taken as a point in the plane, and turned by an angle that grows
+# with the position. Other pairs turn slower. When query and key are both turned, their product depends on the distance
+# between them only. That is rotary embedding, **RoPE**.
+#
 # Call the rotation by position t "R_t". Put it on MLA's key, and a score becomes
 #
 # $$(R_t\, q) \cdot (R_s\, W c_s) \;=\; q \cdot (R_{s-t}\, W)\, c_s$$
 #
-# Between q and c stands a matrix that depends on the distance from s to t. Which one do you absorb? Three attempts,
-# each of them natural. All three in float64, so no error below comes from rounding.
+# Between q and c stands a matrix that depends on the distance from s to t. Which one do you absorb? Four attempts, each
+# of them natural. All in float64, so no error below comes from rounding. The query stands at position 39.
 
 
 # %% tags=["claim-rope-breaks"]
@@ -398,17 +413,17 @@ attempts = {
     "rotate neither": query @ W @ latent.T,
     "one query for each distance": (turned_back @ W * latent).sum(axis=-1)[None],
 }
-print("largest error, relative        distance 0     1 to 9   10 to 39")
+print("largest error, relative        distance 0     1 to 9   10 to 38   39: position 0")
 for name, scores in attempts.items():
     error = np.abs(scores - right)[0, ::-1] / np.abs(right).max()  # by distance from the query
-    worst = (error[0], error[1:10].max(), error[10:].max())
+    worst = (error[0], error[1:10].max(), error[10:39].max(), error[39])
     shown = ["below 1e-12" if e < 1e-12 else f"{e:11.2f}" for e in worst]
     print(f"{name:<30}{'  '.join(shown)}")
 
 # %% [markdown] lang="en"
-# The first two are right for the token at position 0 only, which is not turned. The third is right at distance 0 only.
-# The last is right everywhere. But it absorbs a query for each cached token, which costs as much as making all keys.
-# The saving is gone.
+# The first two are right for the token at position 0 only, which is not turned. The third is right at distance 0 only,
+# where query and key are turned alike. The last is right everywhere. But it absorbs a query for each cached token, which
+# costs as much as making all keys. The saving is gone.
 #
 # ## A key for the position alone
 #
@@ -441,7 +456,7 @@ predict("04.scale_root", value=None)
 # - `w_uk[H, Dn, Dc]` and `w_uv[H, Dv, Dc]` are the up projections. The result is `[T, H, Dv]`, in float64.
 # - The scale multiplies the sum of both parts. Use the one that you are given.
 # - Row t sees tokens 0 to offset + t. S may be larger than offset + T.
-# - Make no key and no value of a cached token. The check measures memory.
+# - Make no key and no value of a cached token, not even one at a time. The check looks as in exercise 4.2.
 # - Large scores must not overflow.
 #
 # Small case: one head, T = 1, S = 1. The only weight is 1, so the result is `w_uv[0] @ latent[0]`, whatever the scores.
@@ -485,6 +500,12 @@ mla_decode = check("04.mla_absorbed", mla_decode)
 # Multiply once, after adding the parts. Do not compute a scale from a shape: after absorption, the shapes mislead.
 #
 # </details>
+# <details><summary>Hint 4: "no key and no value is made" fails</summary>
+#
+# The message says which of the two. On the key's side, q_nope and w_uk come first. On the value's side, the weights and
+# the latents come first, and w_uv meets their sum.
+#
+# </details>
 #
 # ## Does the second key repair it?
 #
@@ -507,7 +528,7 @@ for name, scale in [
     print(f"absorbed, scale {name:<31} largest error {'below 1e-12' if error < 1e-12 else f'{error:.2f}'}")
 
 # %% [markdown] lang="en"
-# Equal within rounding, where the three attempts above were far off. And the scale is that of the product that is
+# Equal within rounding, where the attempts above were far off or saved nothing. And the scale is that of the product that is
 # meant: Dn + Dr numbers. Absorption makes the vectors longer, not the score.
 #
 # ## A model trained this way
@@ -539,7 +560,7 @@ tokens = tokenizer.encode("The young lady")
 mla.model.forward(tokens, range(len(tokens)), look)
 part = "model.layers.0.{}.weight".format
 h = rms_norm(weights["model.embed_tokens.weight"][tokens], weights[part("input_layernorm")])
-down = h @ weights[part("self_attn.kv_a_proj_with_mqa")].T
+down = h @ weights[part("self_attn.kv_a_proj_with_mqa")].T  # W_DKV, and below it the rows of the shared rope key
 c = rms_norm(down[:, :64], weights[part("self_attn.kv_a_layernorm")])
 cached = handed[0][0]
 print(f"handed to the cache of each layer: {cached.shape}, a latent of 64 and a rope key of 16 for each token")
@@ -586,23 +607,25 @@ flops = 2 * heads * ((latent_size + rope_size) + latent_size)  # a score, then a
 bytes_read = 2 * (latent_size + rope_size)
 intensity = Fraction(flops, bytes_read)
 assert intensity == mla_decode_intensity(heads, latent_size, rope_size)
-h100 = get_gpu("h100-sxm")
-ridge = ridge_point(h100.bf16_flops, h100.memory_bandwidth)
 print(f"one latent: {flops:,} FLOPs / {bytes_read:,} B = {intensity} = {float(intensity):.1f}")
-print(f"that is {float(intensity / 256):.3f} of 256")
 for name, value in [
-    ("the same, q and o counted, context 4,096", mla_decode_intensity(128, 512, 64, S=4096)),
+    ("the same with reading q and writing the result, context 4,096", mla_decode_intensity(128, 512, 64, S=4096)),
     ("two query tokens in a step, long context", mla_decode_intensity(128, 512, 64, s_q=2)),
 ]:
     print(f"{name}: {float(value):.1f}")
-print(f"an H100 does {float(ridge):.1f} FLOPs in the time of reading a byte")
+print("\nFLOPs that a machine could do in the time of reading a byte (data sheets):")
+for name in ("apple-m1-pro", "a100-80gb-sxm", "h200-sxm", "h100-sxm"):
+    machine = get_gpu(name)
+    print(f"{machine.name:<14} {float(ridge_point(machine.bf16_flops, machine.memory_bandwidth)):6.1f}")
 
 # %% [markdown] lang="en"
 # Not 256. That is 2 · 128, and it would be right if each number served a score *and* a sum. The rope key's 64 serve the
 # score only.
 #
-# So decode with MLA comes close to the ridge and stays below it: still bound by memory, just so, if you believe the
-# data sheet. A model that checks two tokens in one step is above it.
+# Is that much? It depends on the machine. On an H100 it comes close to the ridge and stays below it: still bound by
+# memory, just so, if you believe the data sheet. An H200 reads faster and computes no faster, so there the same step is
+# bound by compute. So it is on an A100. And on the H100 two query tokens in a step are enough to cross the ridge: a
+# model that guesses one token ahead and checks both at once (speculative decoding).
 #
 # Here are four ways to share, for the same 128 heads of 128. Move the sliders. Where does MLA lose to MQA?
 
@@ -626,7 +649,7 @@ for name, K in (("MHA", 128), ("GQA", 8), ("MQA", 1)):
 at, limit = (float(mla_decode_intensity(128, 512, 64, S)) for S in (4096, None))
 print(row("MLA  512 + 64", 512 + 64, at, limit, "all heads one latent, one rope key"))
 
-print("\nmodel             query heads  K/V heads   numbers kept   bytes per token   FLOP/B, long   GQA groups")
+print("\nmodel             query heads  K/V heads   numbers kept   bytes per token   FLOP/B, long   as K/V heads")
 for name in ("llama-2-7b", "falcon-7b", "llama-2-70b", "llama-3-70b", "deepseek-67b", "deepseek-v2-lite",
              "deepseek-v2", "deepseek-v3", "kimi-k2"):  # fmt: skip
     m = get_model(name)
@@ -639,16 +662,18 @@ for name in ("llama-2-7b", "falcon-7b", "llama-2-70b", "llama-3-70b", "deepseek-
         shared = groups = m.num_key_value_heads
     per_token = kv_elems_per_token(m) * 2
     print(f"{name:<17} {n:11} {shared:>10} {kept:14,} {per_token:17,}", end="")
-    print(f" {float(limit):14.1f} {float(groups):12.2f}")
+    print(f" {float(limit):14.1f} {float(groups):14.2f}")
 
 # %% [markdown] lang="en" tags=["claim-read-the-table"]
 # Read three things in these tables.
 #
-# - A latent of 576 numbers is as large as 9/4 = 2.25 groups of GQA. That is no derivation of ours: the caption of table
-#   1 in the DeepSeek-V2 paper says it.
-# - MLA is not the smallest: MQA keeps 256. In the panel, any latent over 192 loses to it. What MLA buys is each head
-#   its own view of the latent, by its own matrices. In work per byte it wins.
-# - The work per byte depends on the number of heads. DeepSeek-V2-Lite has 16, and stays far below any ridge.
+# - Latent and rope key are 576 numbers together, as many as 9/4 = 2.25 K/V heads of GQA keep. (Last column: how many
+#   K/V heads of the model's own size would keep as much.) The caption of table 1 in the DeepSeek-V2 paper says so too.
+# - MLA is not the smallest: MQA keeps 256. With a rope key of 64, any latent over 192 keeps more than that, as the panel
+#   shows. For this price, each head has matrices of its own, and sees the latent in its own way. In work per byte,
+#   DeepSeek-V2's MLA is ahead of MQA.
+# - The work per byte grows with the number of heads. DeepSeek-V2-Lite has 16 and comes to 30.2 FLOP/B. That is far below
+#   the ridge of an H100 or A100, and just above the M1 Pro's.
 #
 # ### Two ratios that get mixed up
 #
@@ -766,18 +791,22 @@ mla_flops = check("04.mla_flops", mla_flops)
 # %% tags=["claim-expand-or-absorb"]
 deepseek = (128, 128, 64, 128, 512)
 print("DeepSeek-V2, one layer: FLOPs            expanded     absorbed   fewer")
-for name, T, S in [
+for name, rows, tokens in [
     ("1 new token after 4,095", 1, 4096),
     ("64 new tokens after 4,096", 64, 4160),
     ("171 new tokens after 100,000", 171, 100_171),
     ("512 new tokens after 4,096", 512, 4608),
     ("a prompt of 4,096", 4096, 4096),
 ]:
-    a, b = (mla_flops(T, S, *deepseek, absorbed) for absorbed in (False, True))
+    a, b = (mla_flops(rows, tokens, *deepseek, absorbed) for absorbed in (False, True))
     fewer = f"absorbed, {a / b:.2f} times" if b < a else f"expanded, {b / a:.2f} times"
     print(f"{name:<32} {a:16.3e} {b:12.3e}   {fewer}")
 matrices, more_per_pair = 512 * (128 + 128), 2 * 512 + 64 - (128 + 64 + 128)
 print(f"long contexts: equal at {matrices:,} / {more_per_pair} = {matrices / more_per_pair:.1f} new tokens")
+for before in (128, 4096, 10**6):
+    costs = ([mla_flops(rows, before + rows, *deepseek, form) for form in (False, True)] for rows in range(1, 400))
+    border = next(rows for rows, (expanded, absorbed) in enumerate(costs, 1) if absorbed > expanded)
+    print(f"after {before:9,} cached tokens, expanding takes fewer from {border} new tokens on")
 read, made = 4096 * 576 * 2, 4096 * 128 * (128 + 64 + 128) * 2
 print(f"4,096 tokens, one layer: latents {read:,} B, keys and values {made:,} B, {made / read:.0f} times as much")
 
@@ -786,17 +815,17 @@ flops = np.array([[float(mla_flops(T, 4096 + T, *deepseek, form)) for T in new.t
 picture(pictures.expand_or_absorb, tokens=new, expanded=flops[0], absorbed=flops[1], cached=4096)
 
 # %% [markdown] lang="en"
-# One new token: absorb, by two orders of magnitude. A whole prompt: expand, three times fewer FLOPs. The border lies
-# near 171 new tokens, for DeepSeek's sizes. Engines therefore use both forms in one model, expanded for prefill and
-# absorbed for decode. They also expand long contexts piece by piece, because all keys and values at once would fill the
-# memory.
+# One new token: absorb, by two orders of magnitude. A whole prompt: expand, three times fewer FLOPs. For DeepSeek's sizes
+# the border lies at 168 new tokens after 4,096 cached ones, as in the picture. After few cached tokens it comes earlier,
+# and in long contexts it goes up to 171. Engines therefore use both forms in one model, expanded for prefill and absorbed
+# for decode. They also expand long contexts piece by piece, because all keys and values at once would fill the memory.
 #
 # On your machine, with tiny-mla's weights and sizes, and random latents:
 
 # %% tags=["nbval-ignore-output", "claim-measured-forms"]
 from mini_engine.attention import mla_absorbed  # the engine's: the same as yours, by faster products
 
-_, w_uk, w_uv = handed[0]
+_, *trained = handed[0]  # w_uk and w_uv of layer 0
 rng = np.random.default_rng(6)
 latents, turned = rng.normal(size=(2000, 64)), rng.normal(size=(2000, 16))
 print("tiny-mla, one layer, 2,000 tokens in all; expanded over absorbed:")
@@ -808,7 +837,7 @@ for T in (1, 16, 64, 512):
         times = []
         for _ in range(4):
             start = time.perf_counter()
-            form(q_nope, q_rope, latents, turned, w_uk, w_uv, 48**-0.5, 2000 - T)
+            form(q_nope, q_rope, latents, turned, *trained, 48**-0.5, 2000 - T)
             times.append(time.perf_counter() - start)
         milliseconds.append(min(times) * 1e3)
     by_clock = milliseconds[0] / milliseconds[1]
@@ -817,9 +846,16 @@ for T in (1, 16, 64, 512):
     print(f" {counted[0] / counted[1]:10.2f}")
 
 # %% [markdown] lang="en" tags=["self-check"]
-# The absorbed form's lead melts as counted. At 512 new tokens the count is for expanding, and the clock may still be
-# against it. Mask and softmax are in both times and in neither count. With heads as small as tiny-mla's they outweigh
-# the products.
+# The absorbed form's lead melts, as counted. But the clock's factors are not the count's. A count of FLOPs leaves out
+# three things:
+#
+# - Keys and values that are made are also written to memory and read again. That costs the expanded form time, and no
+#   FLOP.
+# - Each call of NumPy has a price of its own. It weighs most on the shortest time, that of one token absorbed.
+# - Mask and softmax are in both times and in neither count. With heads as small as tiny-mla's and many new tokens they
+#   outweigh the products, and draw both times together.
+#
+# Which of them weighs most depends on your machine. So let the count tell you the direction, and a clock the factor.
 #
 # A decode step is more than attention, too. `benchmarks/mla_decode.py` measured whole steps on PyTorch, with one row
 # and one thread. Expanded, a step took 4.4 times as long at 2,000 tokens, and 1.47 times at 128.
@@ -839,11 +875,11 @@ predict("04.small_chunk", value=None)
 #
 # | here | vLLM | SGLang | Transformers |
 # |---|---|---|---|
-# | `gqa_attention`, in place | the kernel takes `num_kv_heads` | the kernel takes `tp_k_head_num` | `repeat_kv` copies, in eager attention |
+# | `gqa_attention`, in place | the kernel takes `num_kv_heads` | the kernel takes `tp_k_head_num` | `repeat_kv` copies, in plain PyTorch attention ("eager") |
 # | latent and rope key in one row | `MLAAttention`, `head_size = kv_lora_rank + qk_rope_head_dim`, one K/V head | `MLATokenToKVPool` | two tensors of the cache's layer |
 # | expanded | `forward_mha` | `forward_normal` | always, in every step |
 # | absorbed | `forward_mqa`, with `W_UK_T` and `W_UV` | `forward_absorb` | - |
-# | no split by heads | data-parallel attention, decode context parallel (by tokens) | `--enable-dp-attention` | - |
+# | no split by heads | data-parallel attention, or tokens dealt out to the GPUs ("decode context parallel") | `--enable-dp-attention` | - |
 #
 # Where it loses: absorbing a whole prompt takes three times the FLOPs. And a model with few heads gains little work per
 # byte.
@@ -851,7 +887,7 @@ predict("04.small_chunk", value=None)
 # > **What this does not show**
 # >
 # > - Quality. That MLA is as good as MHA is the DeepSeek-V2 paper's result. tiny-gqa and tiny-mla are too small to judge by.
-# > - Times of a GPU. 241.8 against 295.2 are data-sheet numbers.
+# > - Times of a GPU. 241.8 is a count, and 295.2 comes from a data sheet.
 # > - One text of 176 tokens measured the loss after sharing. Another text, or another model, can order the four rows otherwise.
 # > - YaRN, which long-context DeepSeek models use, changes the scale by one more factor.
 # > - Sparse attention, which later DeepSeek models add, keeps a further key that is not counted here.
@@ -873,15 +909,16 @@ predict("04.small_chunk", value=None)
 # </details>
 # <details><summary>So is decode with MLA compute bound or memory bound?</summary>
 #
-# It is near the border, and the answer depends on what you count. FlashMLA's authors take 2 · 128 = 256 FLOPs per byte.
-# They set it against a GPU that throttles to 865 TFLOP/s, which makes 258, and call it compute bound. With 241.8 and
-# the data sheet's 295.2 it is memory bound. Only a measurement on the GPU decides (lesson 11, to come).
+# It is near the border, and the answer depends on the GPU and on what you count. FlashMLA's authors take 2 · 128 = 256
+# FLOPs per byte. They set it against a GPU that throttles to 865 TFLOP/s, which makes 258, and call it compute bound.
+# With 241.8 and the 295.2 of an H100's data sheet it is memory bound. With the 206.0 of an H200's it is compute bound.
+# Only a measurement on the GPU decides (lesson 11, to come).
 #
 # </details>
 # <details><summary>Why is the rope key shared by all heads?</summary>
 #
-# It costs Dr numbers once instead of H times. With a rope key for each head, DeepSeek-V2 would keep 128 · 64 numbers
-# more.
+# It costs Dr numbers once instead of H times. With a rope key for each head, DeepSeek-V2 would keep 127 · 64 = 8,128
+# numbers more.
 #
 # </details>
 # <details><summary>Can a program tell the size of MLA's cache from the number of K/V heads?</summary>
@@ -909,7 +946,7 @@ predict("04.small_chunk", value=None)
 # |---|---|---|---|
 # | GQA | 分组查询注意力 | "grouped heads" | H / K query heads read one K/V head |
 # | MLA | 多头潜在注意力 | "compressed KV" | keys and values are made from one latent per token |
-# | latent | 潜在向量 | "the compressed cache" | a learned summary of the hidden state, shared by all heads |
+# | latent | 潜在向量 | "the compressed cache" | c, a learned summary of the hidden state, shared by all heads |
 # | absorption | 矩阵吸收 | "merging the weights" | moving a matrix to the query, at run time |
 # | decoupled RoPE | 解耦的旋转位置编码 | "the rope part" | a small key for the position alone |
 #

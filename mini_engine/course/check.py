@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import textwrap
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -233,7 +234,16 @@ def report(exercise: Exercise, status: str, outcomes: list[Outcome]) -> str:
 
 
 def _indented(text: str, margin: str, limit: int = 14) -> list[str]:
-    lines = [line if len(line) <= 160 else line[:160] + " ..." for line in text.splitlines()]
+    """The first lines behind a margin, long ones folded; only what is very long is cut."""
+    lines = [line if len(line) <= 600 else line[:600] + " ..." for line in text.splitlines()]
     hidden = len(lines) - limit
     shown = lines if hidden <= 0 else [*lines[:limit], f"... {hidden} lines more"]
-    return [margin + line for line in shown]
+    return [margin + part for line in shown for part in _folded(line)]
+
+
+def _folded(line: str) -> list[str]:
+    """The line as it is, or folded between words, the rest further in."""
+    if len(line) <= 120:
+        return [line]
+    inner = " " * (len(line) - len(line.lstrip()) + 2)
+    return textwrap.wrap(line, 120, subsequent_indent=inner, break_on_hyphens=False, replace_whitespace=False)

@@ -78,11 +78,12 @@ def expect_close(
         fail(case, expected=show(want), got=show(got))
     first = tuple(int(i) for i in np.argwhere(wrong)[0])
     where = f"[{', '.join(map(str, first))}]"
+    digits = next((n for n in range(6, 17) if f"{target[first]:.{n}g}" != f"{numbers[first]:.{n}g}"), 17)
     fail(
         case,
         expected=show(target),
         got=show(numbers),
-        first_difference=f"at {where}: expected {target[first]:.6g}, got {numbers[first]:.6g} ({wrong.sum()} of {wrong.size} differ)",
+        first_difference=f"at {where}: expected {target[first]:.{digits}g}, got {numbers[first]:.{digits}g} ({wrong.sum()} of {wrong.size} differ)",
     )
 
 

@@ -149,3 +149,8 @@ def test_show_is_short_and_never_raises() -> None:
     assert len(show(list(range(10_000)))) < 420
     assert len(show(np.zeros((50, 50, 50)))) < 420
     assert show(Bad()) == "<Bad whose repr raises KeyboardInterrupt>"
+
+
+def test_a_small_difference_is_shown_with_the_digits_that_tell() -> None:
+    with pytest.raises(AssertionError, match=r"expected 0\.95056216, got 0\.95056214"):
+        expect_close(np.array([0.95056214]), np.array([0.95056216]), "a case")

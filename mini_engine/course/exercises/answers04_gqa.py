@@ -78,6 +78,22 @@ def product_by_broadcasting(q: Array, k: Array, v: Array, scale: float, offset: 
     return np.einsum("kgts,skd->tkgd", weights, v).reshape(T, H, -1)
 
 
+def repeats_by_group(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    """The copies of one group at a time."""
+    group = q.shape[1] // k.shape[1]
+    parts = []
+    for g in range(k.shape[1]):
+        keys, values = _repeated(k[:, g : g + 1], v[:, g : g + 1], group)
+        parts.append(in_groups(q[:, g * group : (g + 1) * group], keys, values, scale, offset))
+    return np.concatenate(parts, axis=1)
+
+
+def on_sorted_copies(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    """One copy of K and V with the heads in front, not one for each query head: allowed."""
+    keys, values = (np.ascontiguousarray(x.transpose(1, 0, 2)) for x in (k, v))
+    return in_groups(q, keys.transpose(1, 0, 2), values.transpose(1, 0, 2), scale, offset)
+
+
 def dealt_round(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
     return in_groups(q, k, v, scale, offset, neighbours=False)
 
@@ -115,6 +131,26 @@ def no_mask(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Arra
     return in_groups(q, k, v, scale, offset, visible=np.ones((len(q), len(k)), dtype=bool))
 
 
+def blind_to_itself(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    return in_groups(q, k, v, scale, offset, visible=np.tri(len(q), len(k), offset - 1, dtype=bool))
+
+
+def offset_renamed(q: Array, k: Array, v: Array, scale: float, start: int = 0) -> Array:
+    return in_groups(q, k, v, scale, start)
+
+
+def queries_of_row_zero(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    return in_groups(np.broadcast_to(q[:1], q.shape), k, v, scale, offset)
+
+
+def many_dealt_round(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    return in_groups(q, k, v, scale, offset, neighbours=k.shape[1] < 5)
+
+
+def no_scale(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    return in_groups(q, k, v, 1.0, offset)
+
+
 def own_scale(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
     return in_groups(q, k, v, q.shape[-1] ** -0.5, offset)
 
@@ -130,3 +166,38 @@ def _powers(scores: Array) -> Array:
 
 def overflows(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
     return in_groups(q, k, v, scale, offset, weights=_powers)
+
+
+def global_maximum(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    return in_groups(q, k, v, scale, offset, weights=lambda scores: _powers(scores - scores.max()))
+
+
+def maximum_over_heads(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    def weights(scores: Array) -> Array:
+        return _powers(scores - scores.max(axis=(0, 1, 3), keepdims=True))
+
+    return in_groups(q, k, v, scale, offset, weights=weights)
+
+
+def mask_of(value: float) -> Callable[..., Array]:
+    """A finite number in the place of minus infinity."""
+
+    def attention(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+        return in_groups(q, k, v, scale, offset, weights=lambda s: softmax(np.where(np.isneginf(s), value, s)))
+
+    return attention
+
+
+def maximum_before_the_mask(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    """The maximum of all scores, hidden ones too; then a mask of 0 and 1 on the powers."""
+
+    def weights(scores: Array) -> Array:
+        powers = np.exp(scores - scores.max(axis=-1, keepdims=True)) * np.tri(len(q), len(k), offset)
+        return powers / powers.sum(axis=-1, keepdims=True)
+
+    return in_groups(q, k, v, scale, offset, visible=np.ones((len(q), len(k)), dtype=bool), weights=weights)
+
+
+def float32_inside(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    q, k, v = (x.astype(np.float32) for x in (q, k, v))
+    return in_groups(q, k, v, scale, offset).astype(np.float64)

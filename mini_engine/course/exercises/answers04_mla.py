@@ -55,6 +55,35 @@ def one_wide_head(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset=0):
     return np.einsum("qhc,hvc->qhv", softmax(scores) @ latent, w_uv)
 
 
+def three_at_once(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset=0):
+    """One einsum for each side. Slow, as it multiplies all three for each place; but no key and no value is made."""
+    scores = np.einsum("qhn,hnc,sc->qhs", q_nope, w_uk, latent) + np.einsum("qhr,sr->qhs", q_rope, k_rope)
+    seen = np.tri(len(q_nope), len(latent), offset, dtype=bool)[:, None]
+    return np.einsum("qhs,sc,hvc->qhv", softmax(np.where(seen, scale * scores, -np.inf)), latent, w_uv)
+
+
+def expands_by_head(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset=0):
+    """Right, by way of the keys and values of one head at a time."""
+    seen = np.tri(len(q_nope), len(latent), offset, dtype=bool)
+    out = np.empty((*q_nope.shape[:2], w_uv.shape[1]))
+    for h in range(q_nope.shape[1]):
+        scores = scale * (q_nope[:, h] @ (latent @ w_uk[h].T).T + q_rope[:, h] @ k_rope.T)
+        out[:, h] = softmax(np.where(seen, scores, -np.inf)) @ (latent @ w_uv[h].T)
+    return out
+
+
+def one_key_and_value(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset=0):
+    """Right, by way of one key and one value at a time."""
+    out = np.empty((*q_nope.shape[:2], w_uv.shape[1]))
+    for t in range(len(q_nope)):
+        for h in range(q_nope.shape[1]):
+            seen = range(offset + t + 1)
+            scores = [q_nope[t, h] @ (w_uk[h] @ latent[s]) + q_rope[t, h] @ k_rope[s] for s in seen]
+            weights = softmax(scale * np.array(scores))
+            out[t, h] = sum(weights[s] * (w_uv[h] @ latent[s]) for s in seen)
+    return out
+
+
 def expands(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset=0):
     """Right, by way of every head's keys and values."""
     return mla_expanded(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset)
@@ -109,6 +138,22 @@ def no_mask(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset=0):
     return absorbed(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset, diagonal=len(latent))
 
 
+def blind_to_itself(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset=0):
+    return absorbed(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset, diagonal=offset - 1)
+
+
+def offset_renamed(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, start=0):
+    return absorbed(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, start)
+
+
+def content_of_row_zero(q_nope, *others, **more):
+    return absorbed(np.broadcast_to(q_nope[:1], q_nope.shape), *others, **more)
+
+
+def rope_of_the_last_row(q_nope, q_rope, *others, **more):
+    return absorbed(q_nope, np.broadcast_to(q_rope[-1:], q_rope.shape), *others, **more)
+
+
 def latents_for_values(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset=0):
     """Forgets W_UV: cuts the summed latent to the size of a value."""
     size = w_uv.shape[1]
@@ -131,6 +176,30 @@ def _powers(scores: Array) -> Array:
 
 def overflows(*inputs, **more):
     return absorbed(*inputs, **more, weights=_powers)
+
+
+def global_maximum(*inputs, **more):
+    return absorbed(*inputs, **more, weights=lambda scores: _powers(scores - scores.max()))
+
+
+def mask_of(value: float) -> Callable[..., Array]:
+    """A finite number in the place of minus infinity."""
+
+    def attention(*inputs, **more):
+        return absorbed(*inputs, **more, weights=lambda s: softmax(np.where(np.isneginf(s), value, s)))
+
+    return attention
+
+
+def maximum_before_the_mask(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset=0):
+    """The maximum of all scores, hidden ones too; then a mask of 0 and 1 on the powers."""
+
+    def weights(scores: Array) -> Array:
+        powers = np.exp(scores - scores.max(axis=-1, keepdims=True)) * np.tri(len(q_nope), len(latent), offset)
+        return powers / powers.sum(axis=-1, keepdims=True)
+
+    inputs = (q_nope, q_rope, latent, k_rope, w_uk, w_uv)
+    return absorbed(*inputs, scale, offset, weights=weights, diagonal=len(latent))
 
 
 def float32_inside(q_nope, q_rope, latent, k_rope, w_uk, w_uv, scale, offset=0):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,16 +11,18 @@ import numpy as np
 from mini_engine.attention import causal_attention
 from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, Mutant, Property
 from mini_engine.course.exercises import answers01_attention as answers
-from mini_engine.course.expect import expect, expect_close, fail
+from mini_engine.course.exercises.attention_cases import (
+    Scored,
+    every_digit,
+    large_scores,
+    mask_holds,
+    offset_by_name_and_left_out,
+    slow_softmax,
+    tokens_seen,
+)
+from mini_engine.course.expect import expect, expect_close
 
 Array = np.ndarray
-
-
-def slow_softmax(scores: Sequence[float]) -> list[float]:
-    """Softmax of one list of finite or -inf scores, number by number: the oracle."""
-    top = max(scores)
-    powers = [math.exp(score - top) for score in scores]
-    return [power / math.fsum(powers) for power in powers]
 
 
 def slow_attention(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
@@ -100,31 +102,31 @@ def _attention_scale(candidate: Callable[..., Array]) -> None:
         _attention_case(candidate, Case(2, 2), scale, f", scale {scale}")
 
 
-def _who_sees_whom(candidate: Callable[..., Array], case: Case) -> Array:
-    """[row, key]: whether the row changes when only that key and its value do."""
-    before = _answer(candidate, case, 1.0, "").copy()
-    seen = np.zeros((case.rows, case.keys), dtype=bool)
-    for token in range(case.keys):
+def _who_sees_whom(candidate: Callable[..., Array], case: Case) -> list[list[int]]:
+    """Per row, the tokens with which it changes when only that token's key and value do."""
+
+    def attend(token: int | None) -> Array:
         q, k, v = case.tensors()
-        k[token], v[token] = k[token] + 1.0, v[token] - 9.0
+        if token is not None:
+            k[token], v[token] = k[token] + 1.0, v[token] - 9.0
         with np.errstate(all="ignore"):
-            after = candidate(q, k, v, 1.0, case.offset)
-        seen[:, token] = [not np.allclose(*rows, rtol=0, atol=1e-9) for rows in zip(before, after)]
-    return seen
+            return candidate(q, k, v, 1.0, case.offset)
+
+    _answer(candidate, case, 1.0, "")
+    return tokens_seen(attend, case.keys, f"{case.keys} tokens, offset 0")
 
 
 def _attention_future(candidate: Callable[..., Array]) -> None:
     for row, seen in enumerate(_who_sees_whom(candidate, Case(3, 3))):
-        later = [int(token) for token in np.flatnonzero(seen) if token > row]
-        expect(
-            not later, f"3 tokens, offset 0: row {row} changes with k and v of a later token", expected=[], got=later
-        )
+        words = f"3 tokens, offset 0: row {row} changes with k and v of a later token"
+        later = [token for token in seen if token > row]
+        expect(not later, words, expected=[], got=later)
 
 
 def _attention_past(candidate: Callable[..., Array]) -> None:
     for case in (Case(3, 3), Case(12, 12)):
-        for row, seen in enumerate(_who_sees_whom(candidate, case)):
-            got, want = [int(token) for token in np.flatnonzero(seen)], list(range(case.offset + row + 1))
+        for row, got in enumerate(_who_sees_whom(candidate, case)):
+            want = list(range(case.offset + row + 1))
             tokens = f"{case.keys} tokens, offset 0: the tokens whose k and v change row {row}"
             expect(got == want, tokens, expected=want, got=got)
 
@@ -135,15 +137,7 @@ def _attention_offset(candidate: Callable[..., Array]) -> None:
     for case in (Case(1, 3, spare=1), Case(2, 2 + 5, spare=3), Case(2, 4, spare=2)):
         _attention_case(candidate, case, note=": S is larger than offset + T")
     case = Case(2, 3)
-    q, k, v = case.tensors()
-    for offset in ({"offset": 1}, {}):
-        words = "called with offset=1, by name" if offset else "called without an offset, which then is 0"
-        try:
-            got = candidate(q, k, v, 1.0, **offset)
-        except TypeError as error:
-            fail(f"{case}: {words}", expected="the same result as by place", got=f"TypeError: {error}")
-        want = slow_attention(q, k, v, 1.0, **offset)
-        expect_close(got, want, f"{case}: {words}", rtol=1e-6, same_dtype=False)
+    offset_by_name_and_left_out(candidate, (*case.tensors(), 1.0), str(case))
 
 
 def _attention_groups(candidate: Callable[..., Array]) -> None:
@@ -151,38 +145,34 @@ def _attention_groups(candidate: Callable[..., Array]) -> None:
         _attention_case(candidate, case)
 
 
+def _scored(candidate: Callable[..., Array]) -> Scored:
+    """The candidate with scores set by hand: key s is the unit vector of place s, so q holds the scores."""
+
+    def attend(scores: Array, values: Array, offset: int) -> Array:
+        tokens, heads = len(values), scores.shape[1]
+        k = np.repeat(np.eye(tokens)[:, None], heads, axis=1)
+        v = np.broadcast_to(values[:, None, None], k.shape).copy()
+        with np.errstate(all="ignore"):
+            got = candidate(scores, k, v, 1.0, offset)
+        expect(type(got) is np.ndarray and got.shape == scores.shape, "scores by hand", expected=scores.shape, got=got)
+        return got[..., 0]
+
+    return attend
+
+
 def _attention_large(candidate: Callable[..., Array]) -> None:
     _attention_case(candidate, Case(2, 2, gain=2000.0), note=", queries 2,000 times larger")
-    v = np.array([1.0, 2.0, 5.0])
-    for scores in ([800, 801, 799], [0, 900, 901], [-900, -902, -901], [5000, 0, 5001], [-800, 0, 800]):
-        k = np.array(scores, dtype=np.float64)
-        with np.errstate(all="ignore"):
-            got = candidate(np.ones((1, 1, 1)), k[:, None, None], v[:, None, None], 1.0, 2)
-        want = np.array([[[np.dot(slow_softmax(scores), v)]]])
-        expect_close(got, want, f"one row that scores {scores}, values {v.tolist()}", rtol=1e-6, same_dtype=False)
+    large_scores(_scored(candidate))
 
 
 def _mask_holds(candidate: Callable[..., Array]) -> None:
-    k, v = np.array([[[-1.0]], [[1.0]]]), np.array([[[3.0]], [[5.0]]])
-    for size in (10**5, 10**12):
-        with np.errstate(all="ignore"):
-            got = candidate(np.full((2, 1, 1), float(size)), k, v, 1.0, 0)
-        case = (
-            f"2 tokens, offset 0; both rows score {-size:,} with key 0 and {size:,} with key 1, which row 0 may not see"
-        )
-        expect_close(got, v, case, rtol=1e-6, same_dtype=False)
+    mask_holds(_scored(candidate))
 
 
 def _every_digit(candidate: Callable[..., Array]) -> None:
     for case in (Case(3, 5, 6, 2), Case(2, 24, 12, 6, spare=3)):
-        want, got = slow_attention(*case.tensors(), 0.5, case.offset), _answer(candidate, case, 0.5, "")
-        bound, error = 1e-9 * np.abs(want).max(), np.abs(got - want).max()
-        if got.dtype != np.float64 or not error <= bound:
-            fail(
-                f"{case}: right to six digits, and not beyond. Is a step done in float32?",
-                expected=f"float64, off by {bound:.1e} at most",
-                got=f"{got.dtype}, off by {error:.1e}",
-            )
+        want = slow_attention(*case.tensors(), 0.5, case.offset)
+        every_digit(_answer(candidate, case, 0.5, ""), want, str(case), 1e-9)
 
 
 FUTURE = "no row sees a later token"

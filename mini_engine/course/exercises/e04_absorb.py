@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from mini_engine.course.exercise import Exercise, Mutant, Prediction, Property
-from mini_engine.course.exercises.memory04 import expect_frugal
-from mini_engine.course.expect import expect, expect_close, fail
+from mini_engine.course.exercises.attention_cases import every_digit
+from mini_engine.course.expect import expect, expect_close
 
 Array = np.ndarray
 Scores = Callable[..., Array]
@@ -72,22 +72,18 @@ def _own_matrix(candidate: Scores) -> None:
 
 
 def _no_keys(candidate: Scores) -> None:
-    q, latent, w_uk = _inputs(16, 128, 16, 16)
-    keys = 16 * 128 * 16 * 8
-    words = f"{_words(q, latent, w_uk)}: memory that the call takes, besides its inputs"
-    expect_frugal(candidate, (q, latent, w_uk), keys // 4, words, f"a quarter of the keys' {keys:,}")
+    """Brackets can be told apart: W c is infinite where q W is not. That shows a key however little memory it took."""
+    q, latent, w_uk = np.array([[2e-200, 3e-200]]), np.array([[3e200, 1e200]]), np.array([[[5e200, 7e200], [1e200, 0.0]]])
+    case = f"the numbers of the small case, but q {q[0].tolist()}, c {latent[0].tolist()}, W_UK {w_uk[0].tolist()}."
+    with np.errstate(all="ignore"):
+        got = _answer(candidate, q, latent, w_uk)
+    case += " W_UK c, the key, is infinite; q W_UK and the score are not. Was W_UK multiplied with c first?"
+    expect_close(got, np.array([[53e200]]), case, rtol=1e-6, same_dtype=False)
 
 
 def _every_digit(candidate: Scores) -> None:
-    q, latent, w_uk = _inputs(2, 5, 4, 6)
-    got, want = _answer(candidate, q, latent, w_uk), slow_scores(q, latent, w_uk)
-    bound, error = 1e-12 * np.abs(want).max(), np.abs(got - want).max()
-    if got.dtype != np.float64 or not error <= bound:
-        fail(
-            f"{_words(q, latent, w_uk)}: right to six digits, and not beyond. Is a step done in float32?",
-            expected=f"float64, off by {bound:.1e} at most",
-            got=f"{got.dtype}, off by {error:.1e}",
-        )
+    inputs = _inputs(2, 5, 4, 6)
+    every_digit(_answer(candidate, *inputs), slow_scores(*inputs), _words(*inputs), 1e-12)
 
 
 HAND = "one head, one token, by hand"
@@ -142,6 +138,37 @@ def _loop_over_heads(q: Array, latent: Array, w_uk: Array) -> Array:
     return np.stack([latent @ (w_uk[h].T @ q[h]) for h in range(len(q))])
 
 
+def _makes_keys_by_head(q: Array, latent: Array, w_uk: Array) -> Array:
+    return np.stack([(latent @ w_uk[h].T) @ q[h] for h in range(len(q))])
+
+
+def _makes_one_key(q: Array, latent: Array, w_uk: Array) -> Array:
+    return np.array([[q[h] @ (w_uk[h] @ c) for c in latent] for h in range(len(q))])
+
+
+def _by_broadcasting(q: Array, latent: Array, w_uk: Array) -> Array:
+    return (q[:, :, None] * w_uk).sum(1) @ latent.T
+
+
+def _one_einsum(q: Array, latent: Array, w_uk: Array) -> Array:
+    """Slow, as it multiplies all three for each place; but no key is made."""
+    return np.einsum("hn,hnc,sc->hs", q, w_uk, latent)
+
+
+def _one_einsum_in_order(q: Array, latent: Array, w_uk: Array) -> Array:
+    return np.einsum("hn,hnc,sc->hs", q, w_uk, latent, optimize=["einsum_path", (0, 1), (0, 1)])
+
+
+def _by_loops(q: Array, latent: Array, w_uk: Array) -> Array:
+    (H, N), (S, C) = q.shape, latent.shape
+    out = np.zeros((H, S))
+    for h in range(H):
+        query = [sum(q[h, n] * w_uk[h, n, c] for n in range(N)) for c in range(C)]
+        for s in range(S):
+            out[h, s] = sum(query[c] * latent[s, c] for c in range(C))
+    return out
+
+
 def _batched(q: Array, latent: Array, w_uk: Array) -> Array:
     return (q[:, None] @ w_uk)[:, 0] @ latent.T
 
@@ -155,8 +182,8 @@ ABSORBED_SCORES = Exercise(
         Property(HAND, _by_hand),
         Property(OWN, _own_matrix),
         Property(KEYS, _same_as_keys),
-        Property(NONE, _no_keys),
         Property(DIGITS, _every_digit),
+        Property(NONE, _no_keys),
     ],
     mutants=[
         Mutant("scaled", _scaled, HAND, "The scale is one number for the whole score, and it comes later."),
@@ -167,14 +194,16 @@ ABSORBED_SCORES = Exercise(
         Mutant("the mean of the matrices", _mean_matrix, OWN, "The latent is shared, W_UK is not."),
         Mutant("makes the keys", _makes_keys, NONE, "Right, and it makes again what the cache was meant to spare."),
         Mutant("makes the keys in one product", _makes_keys_flat, NONE, "One large product makes the keys all the same."),
+        Mutant("makes the keys head by head", _makes_keys_by_head, NONE, "W @ q after latent @ W: the brackets stand on the left, whatever the loop."),
+        Mutant("makes one key at a time", _makes_one_key, NONE, "Little memory at once, and all the work of making every key."),
         Mutant("float32 inside", _float32, DIGITS, "Rounded to 24 bits on the way: six or seven digits are right."),
     ],
-    alternatives=[_loop_over_heads, _batched],
+    alternatives=[_loop_over_heads, _batched, _by_broadcasting, _one_einsum, _one_einsum_in_order, _by_loops],
 )  # fmt: skip
 
 STATIC_WEIGHTS = Prediction(
     "04.static_weights",
-    "One head: W_Q is 1,536 x 128, W_UK is 128 x 512. Multiply the two once and for all. How many numbers does the product have?",
+    "One head: W_Q is 1,536 x 128, W_UK is 128 x 512. How many numbers does their product have?",
     1536 * 512,
     mistakes=[
         (1536 * 128 + 128 * 512, "That is what the two factors have together. The product is larger."),

@@ -178,7 +178,7 @@ MLA_FLOPS = Exercise(
 
 INTENSITY = Prediction(
     "04.intensity",
-    "DeepSeek-V2: 128 heads read one latent of 512 and one rope key of 64 numbers. FLOPs per byte of the cache in decode, 2 bytes a number?",
+    "DeepSeek-V2, decode: 128 heads read a latent of 512 and a rope key of 64, 2 bytes a number. FLOPs per byte read?",
     float(mla_decode_intensity(128, 512, 64)),
     "FLOP/B",
     mistakes=[

@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 
 from mini_engine.attention import mla_absorbed
-from mini_engine.course.exercise import Exercise, Mutant, Prediction, Property
+from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises import answers04_mla as answers
-from mini_engine.course.exercises.e01_attention import slow_softmax
-from mini_engine.course.exercises.memory04 import expect_frugal
-from mini_engine.course.expect import expect, expect_close, expect_equal, fail
+from mini_engine.course.exercises.attention_cases import (
+    every_digit,
+    large_scores,
+    mask_holds,
+    offset_by_name_and_left_out,
+    slow_softmax,
+    tokens_seen,
+)
+from mini_engine.course.expect import expect, expect_close, expect_equal
 
 Array = np.ndarray
 Attention = Callable[..., Array]
@@ -100,51 +106,77 @@ def _scale(candidate: Attention) -> None:
 
 
 def _sees(candidate: Attention) -> None:
-    for T, S, offset in ((3, 3, 0), (1, 4, 3), (2, 5, 3), (2, 5, 1)):
+    for T, S, offset in ((3, 3, 0), (1, 4, 3), (2, 5, 3), (2, 5, 1), (12, 14, 0)):
         inputs = _inputs(T=T, S=S)
-        before = _answer(candidate, inputs, 0.5, offset).copy()
-        seen = np.zeros((T, S), dtype=bool)
-        for token in range(S):
+
+        def attend(token: int | None) -> Array:
             changed = [x.copy() for x in inputs]
-            changed[2][token] -= 3.0
-            changed[3][token] += 1.0
-            after = _answer(candidate, tuple(changed), 0.5, offset)
-            seen[:, token] = [not np.allclose(a, b, rtol=0, atol=1e-9) for a, b in zip(before, after)]
-        for row in range(T):
-            got, want = [int(s) for s in np.flatnonzero(seen[row])], list(range(offset + row + 1))
-            expect_equal(got, want, f"{T} rows, {S} tokens, offset {offset}: the tokens whose latent changes row {row}")
+            if token is not None:
+                changed[2][token] -= 3.0
+                changed[3][token] += 1.0
+            return _answer(candidate, tuple(changed), 0.5, offset)
+
+        words = f"{T} {'row' if T == 1 else 'rows'}, {S} tokens, offset {offset}"
+        for row, got in enumerate(tokens_seen(attend, S, words)):
+            expect_equal(got, list(range(offset + row + 1)), f"{words}: the tokens whose latent changes row {row}")
+    offset_by_name_and_left_out(candidate, (*_inputs(T=2, S=4), 0.5), "2 rows, 4 tokens")
+
+
+def _own_queries(candidate: Attention) -> None:
+    for T, S, H in ((2, 2, 1), (3, 5, 2), (4, 20, 3)):
+        _case(candidate, _inputs(T=T, S=S, H=H), 0.5, S - T)
+
+
+def _by_hand(candidate: Attention, scores: Array, values: Array, offset: int) -> Array:
+    """Scores set by hand: the rope key of token s is the unit vector of place s, its latent is its value."""
+    rows, heads, tokens = scores.shape
+    inputs = (np.zeros((rows, heads, 1)), scores, values[:, None], np.eye(tokens), *np.ones((2, heads, 1, 1)))
+    return _answer(candidate, inputs, 1.0, offset)[..., 0]
 
 
 def _large(candidate: Attention) -> None:
     for gain in (300.0, 3000.0):
         inputs = tuple(gain * x if name == "q_nope" else x for name, x in zip(NAMES, _inputs(S=4)))
         _case(candidate, inputs, 1.0, 3, f"; queries {gain:,.0f} times larger")
+    large_scores(lambda *given: _by_hand(candidate, *given))
 
 
-def _nothing_made(candidate: Attention) -> None:
-    inputs = _inputs(1, 128, 16, 16, 8, 16, 16)
-    keys = 128 * 16 * 16 * 8
-    words = f"{_words(inputs, 127)}: memory that the call takes, besides its inputs"
-    meaning = "the keys of all heads alone would take as many"
-    expect_frugal(candidate, (*inputs, 0.15, 127), keys, words, meaning)
+def _mask_holds(candidate: Attention) -> None:
+    mask_holds(lambda *given: _by_hand(candidate, *given))
 
 
 def _every_digit(candidate: Attention) -> None:
     inputs = _inputs(T=2, S=6, H=3)
-    want, got = ORACLE(*inputs, 0.4, 4), _answer(candidate, inputs, 0.4, 4)
-    bound, error = 1e-12 * np.abs(want).max(), np.abs(got - want).max()
-    if got.dtype != np.float64 or not error <= bound:
-        fail(
-            f"{_words(inputs, 4)}: right to six digits, and not beyond. Is a step done in float32?",
-            expected=f"float64, off by {bound:.1e} at most",
-            got=f"{got.dtype}, off by {error:.1e}",
-        )
+    every_digit(_answer(candidate, inputs, 0.4, 4), ORACLE(*inputs, 0.4, 4), _words(inputs, 4), 1e-12)
+
+
+def _nothing_made(candidate: Attention) -> None:
+    """Brackets can be told apart, as in exercise 4.2: a key, then a value, is infinite and the result is not."""
+    q_rope, k_rope = np.array([[[1.0], [2.0]]]), np.array([[0.5], [-0.5], [0.0]])
+    latent, ones = np.array([[3.0, 1.0], [1.0, 2.0], [2.0, 5.0]]), np.ones((2, 1, 2))
+    keys = (np.zeros((1, 2, 1)), q_rope, 1e200 * latent, k_rope, 1e200 * ones, 1e-200 * ones)
+    _brackets(candidate, keys, "W_UK c, a key, is infinite; q_nope W_UK is 0. Was W_UK multiplied with latents first?")
+    weights = np.array([[0.0], [-25.0], [-50.0]])  # of the order of 1, 1e-11 and 1e-22
+    large = latent * np.array([[1.0], [1e150], [1e150]])
+    values = (np.zeros((1, 2, 1)), np.ones((1, 2, 1)), large, weights, 0.0 * ones, 1e160 * ones)
+    _brackets(candidate, values, "W_UV c, a value, is infinite; the weighted sum of latents is not. Was W_UV multiplied with latents first?")  # fmt: skip
+
+
+def _brackets(candidate: Attention, inputs: Inputs, words: str) -> None:
+    """All scores come from the rope part; the latents are summed first."""
+    _, q_rope, latent, k_rope, _, w_uv = inputs
+    summed = [np.array(slow_softmax(list(k_rope @ q))) @ latent for q in q_rope[0]]
+    want = np.array([[matrix @ c for matrix, c in zip(w_uv, summed)]])
+    case = f"{_words(inputs, 2)}, with numbers up to 1e200. {words}"
+    expect_close(_answer(candidate, inputs, 1.0, 2), want, case, rtol=1e-6, same_dtype=False)
 
 
 CONTENT = "a head's key and value are its own W_UK c and W_UV c"
 PLACES = "every head's q_rope meets the one shared k_rope"
 VALUES = "the result has the size of a value, W_UV's rows"
 SCALE = "the given scale multiplies the sum of both parts"
+ROWS = "each row asks with its own q_nope and q_rope"
+MASK = "the mask holds, however large the scores"
 SEES = "row t sees tokens 0 to offset + t"
 LARGE = "large scores stay finite"
 NOTHING_MADE = "no key and no value of a cached token is made"
@@ -161,9 +193,11 @@ MLA_ABSORBED = Exercise(
         Property(SCALE, _scale),
         Property(CONTENT, _content),
         Property(PLACES, _places),
+        Property(ROWS, _own_queries),
         Property(LARGE, _large),
-        Property(NOTHING_MADE, _nothing_made),
+        Property(MASK, _mask_holds),
         Property(DIGITS, _every_digit),
+        Property(NOTHING_MADE, _nothing_made),
     ],
     mutants=[
         Mutant("latents for values", answers.latents_for_values, VALUES, "The weighted sum of latents still has to go through W_UV."),
@@ -178,30 +212,23 @@ MLA_ABSORBED = Exercise(
         Mutant("scale of the content part", answers.scale_of_the_content, SCALE, "The scale is the caller's affair, and it counts the rope part too."),
         Mutant("no offset", answers.no_offset, SEES, "With a cache, new rows are not at the start."),
         Mutant("no mask", answers.no_mask, SEES, "A prompt's rows must not look ahead."),
+        Mutant("sees no token but earlier ones", answers.blind_to_itself, SEES, "The mask starts one place too early: row 0 sees nothing, and 0 / 0 is NaN."),
+        Mutant("offset under another name", answers.offset_renamed, SEES, "Callers write offset=3; a parameter's name is part of the function."),
+        Mutant("the first row's q_nope", answers.content_of_row_zero, ROWS, "A prompt's rows ask different questions."),
+        Mutant("the last row's q_rope", answers.rope_of_the_last_row, ROWS, "Each row stands at a place of its own."),
+        Mutant("one maximum for all", answers.global_maximum, LARGE, "Rows and heads far below the largest score become 0 / 0."),
+        Mutant("maximum before the mask", answers.maximum_before_the_mask, MASK, "A hidden score far above the visible ones pushes them all to exp(-1000), which is 0."),
+        Mutant("-1e4 for minus infinity", answers.mask_of(-1e4), MASK, "Scores below -10,000 exist, and then the hidden token is the largest."),
+        Mutant("-1e9 for minus infinity", answers.mask_of(-1e9), MASK, "Only minus infinity is below every score."),
         Mutant("exp without the maximum", answers.overflows, LARGE, "One large score makes infinity, then NaN."),
         Mutant("expands first", answers.expands, NOTHING_MADE, "Right, and it makes 16 keys and 16 values of every token, at every step."),
         Mutant("absorbs the keys only", answers.expands_values, NOTHING_MADE, "The value side moves out of the sum in the same way."),
+        Mutant("expands head by head", answers.expands_by_head, NOTHING_MADE, "Less memory at once, and all the work of making every key and value."),
+        Mutant("makes one key and value at a time", answers.one_key_and_value, NOTHING_MADE, "Less memory still, and the same work."),
         Mutant("float32 inside", answers.float32_inside, DIGITS, "Rounded to 24 bits on the way: six or seven digits are right."),
     ],
-    alternatives=[answers.absorbed, answers.head_by_head, answers.one_wide_head],
+    alternatives=[answers.absorbed, answers.head_by_head, answers.one_wide_head, answers.three_at_once],
 )  # fmt: skip
-
-SCALE_ROOT = Prediction(
-    "04.scale_root",
-    "tiny-mla: a head's key has 32 numbers from the latent and 16 that carry the position. The latent has 64. The scale is 1 / sqrt(n). n = ?",
-    32 + 16,
-    mistakes=[
-        (32, "Half of the story: the part with the position is multiplied and added too."),
-        (16, "That is the part with the position only. The other 32 are in the same sum."),
-        (64 + 16, "So long are the vectors after absorption. But the score is the same number as before it."),
-        (64, "The latent is what is kept. A score is the product of a query and a key."),
-        (32 + 16 + 64, "The latent and the key made from it are not both in the product."),
-        (256, "That is the width of the model."),
-    ],
-    because="A score is a sum of 32 + 16 products, however it is computed.",
-    rtol=0,
-)  # fmt: skip
-
 
 def inputs_by_name(**shape: int) -> dict[str, Any]:
     """Random arrays under the names of the arguments, for tests."""

@@ -11,7 +11,7 @@ V2, V3 = get_model("deepseek-v2"), get_model("deepseek-v3")
 
 CACHED_NUMBERS = Prediction(
     "04.cached_numbers",
-    "DeepSeek-V2: 128 heads, keys of 128 + 64 numbers, values of 128, a latent of 512. How many numbers does one token leave in one layer's cache?",
+    "DeepSeek-V2, 128 heads: keys of 128 + 64 numbers, values of 128, a latent of 512. Numbers kept per token and layer?",
     V2.latent_dim,
     mistakes=[
         (512, "The latent alone. The rope key has to be kept too: its position is turned into it."),
@@ -25,9 +25,27 @@ CACHED_NUMBERS = Prediction(
     rtol=0,
 )  # fmt: skip
 
+SCALE_ROOT = Prediction(
+    "04.scale_root",
+    "tiny-mla: 32 numbers of a head's key come from the latent of 64, and 16 carry the position. The scale is 1 / sqrt(n). n?",
+    32 + 16,
+    mistakes=[
+        (32, "Half of the story: the part with the position is multiplied and added too."),
+        (16, "That is the part with the position only. The other 32 are in the same sum."),
+        (64 + 16, "So long are the vectors after absorption. But the score is the same number as before it."),
+        (64, "The latent is what is kept. A score is the product of a query and a key."),
+        (32 + 16 + 64, "The latent and the key made from it are not both in the product."),
+        (256, "That is the width of the model."),
+        ((32 + 16) ** 0.5, "That is the root. n is what stands under it."),
+        ((32 + 16) ** -0.5, "That is the scale. n is what stands under its root."),
+    ],
+    because="A score is a sum of 32 + 16 products, however it is computed.",
+    rtol=0.002,
+)  # fmt: skip
+
 PER_GPU = Prediction(
     "04.per_gpu",
-    "DeepSeek-V3 keeps 70,272 B a token. Eight GPUs share out its 128 heads. How many bytes of that does each GPU hold?",
+    "DeepSeek-V3 keeps 70,272 B a token. Eight GPUs share out its 128 heads. Bytes of that on each GPU?",
     kv_bytes_per_token_per_gpu(V3, 8),
     "B",
     mistakes=[
@@ -36,7 +54,7 @@ PER_GPU = Prediction(
         (70_272 // 128, "The latent is not made of 128 parts: each head reads all of it."),
     ],
     because="Each GPU's 16 heads need the whole latent: 70,272 B on each, 562,176 B together.",
-    rtol=0,
+    rtol=0.005,
 )
 
 
@@ -47,8 +65,9 @@ def _ratio(T: int, S: int) -> float:
 
 SMALL_CHUNK = Prediction(
     "04.small_chunk",
-    "DeepSeek-V2 again, 16 new tokens after 4,080 cached ones. How many times fewer FLOPs does the absorbed form take?",
+    "DeepSeek-V2, 16 new tokens after 4,080 cached ones. How many times fewer FLOPs does the absorbed form take?",
     _ratio(16, 4096),
+    "times",
     mistakes=[
         (_ratio(1, 4096), "That is one new token. Sixteen share the expanding of all others, so it costs each of them less."),
         (1 / _ratio(16, 4096), "That is the other way round: absorbed over expanded."),

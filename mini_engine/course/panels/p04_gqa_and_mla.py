@@ -86,7 +86,8 @@ def kept_and_intensity(query_heads: int, kv_heads: int, latent: int, context: in
 def compare(figure: Figure, query_heads: int, kv_heads: int, latent: int, context: int) -> str:
     """Numbers kept and FLOPs per byte, side by side, for MHA, GQA, MQA and MLA. Returns them in words."""
     found = kept_and_intensity(query_heads, kv_heads, latent, context)
-    figure.subplots_adjust(left=0.08, right=0.97, top=0.86, bottom=0.17, wspace=0.2)
+    heads = min(kv_heads, query_heads)
+    figure.subplots_adjust(left=0.1, right=0.97, top=0.86, bottom=0.17, wspace=0.2)
     left, right = figure.subplots(1, 2)
     rows = range(len(found) - 1, -1, -1)  # MHA on top
     for axes, part, title, ends, form in (
@@ -101,7 +102,7 @@ def compare(figure: Figure, query_heads: int, kv_heads: int, latent: int, contex
             axes.annotate(form.format(pair[part] if part == 0 else value), (value, row), textcoords="offset points",
                           xytext=(-9 if before else 9, 7 if before else 0), va="center", ha="right" if before else "left")  # fmt: skip
         axes.set(xscale="log", xlim=ends, ylim=(-0.6, 3.6), title=title, xlabel="log scale")
-        axes.set_yticks(rows, found)
+        axes.set_yticks(rows, [f"GQA, {heads}" if name == "GQA" else name for name in found])
         ticks = [10**n for n in range(7) if ends[0] < 10**n < ends[1] / 10]
         axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])  # plain text: quicker to draw than 10 with an exponent
         axes.grid(visible=False, axis="y")
@@ -109,10 +110,13 @@ def compare(figure: Figure, query_heads: int, kv_heads: int, latent: int, contex
     right.axvline(float(RIDGE), color=ORANGE, linestyle="--")
     right.annotate(f"H100 needs\n{float(RIDGE):.1f}", (float(RIDGE), 2.6), xytext=(6, 0), textcoords="offset points",
                    color="#8A5A00", va="center")  # fmt: skip
+    if kv_heads > heads:
+        figure.text(0.5, 0.02, f"{kv_heads} K/V heads for {query_heads} query heads do not exist: GQA is drawn with {heads}",
+                    ha="center", fontsize=9, color="#8A5A00")  # fmt: skip
     words = ", ".join(f"{name} {kept:,} and {float(ratio):.1f}" for name, (kept, ratio) in found.items())
-    heads = min(kv_heads, query_heads)
+    asked = f" ({kv_heads} would be more than the query heads)" if kv_heads > heads else ""
     return (
-        f"{query_heads} query heads, {heads} K/V {'head' if heads == 1 else 'heads'} in GQA, a latent of {latent} in MLA, "
+        f"{query_heads} query heads, {heads} K/V {'head' if heads == 1 else 'heads'} in GQA{asked}, a latent of {latent} in MLA, "
         f"context {context:,}: numbers per token and layer, and FLOP/B: {words}; an H100 needs {float(RIDGE):.1f}"
     )
 
