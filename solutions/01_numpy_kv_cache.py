@@ -993,13 +993,13 @@ print(" n = m   without    with   ratio      seconds without   with   ratio")
 for n in (8, 16, 32, 64):
     seconds = []
     for kind in ("none", "contiguous"):
-        llm, params = LLM(tiny, cache=kind), SamplingParams(temperature=0, max_tokens=n, ignore_eos=True)
+        llm, greedy = LLM(tiny, cache=kind), SamplingParams(temperature=0, max_tokens=n, ignore_eos=True)
         some_prompt = [5] * n  # token 5, n times: the clock does not mind which tokens
         start = time.perf_counter()
-        llm.generate([some_prompt], params, progress=False)
+        llm.generate([some_prompt], greedy, progress=False)
         seconds.append(time.perf_counter() - start)
-    a, b = token_forwards(n, n, False), token_forwards(n, n, True)
-    print(f"{n:6} {a:9,} {b:7,} {a / b:7.1f}", end="")
+    without, cached = token_forwards(n, n, False), token_forwards(n, n, True)
+    print(f"{n:6} {without:9,} {cached:7,} {without / cached:7.1f}", end="")
     print(f" {seconds[0]:20.2f} {seconds[1]:6.2f} {seconds[0] / seconds[1]:7.1f}")
 
 # %% [markdown] lang="en"
@@ -1069,9 +1069,9 @@ with_cache = sum(range(1, n + m))  # token i is scored once, against i tokens
 print(f"scores without a cache {without:,}, with a cache {with_cache:,}", end="")
 print(f", ratio {without / with_cache:.1f}")
 print(f"the package's calculator agrees: {without == attn_pairs(n, m, False)}")
-a, b = (sum(step_flops(t, cached) for t in range(n, n + m)) for cached in (False, True))
-b += step_flops(n, False) - step_flops(n, True)  # the prompt's own pass is not one token but n
-print(f"FLOPs of tiny-gqa, all passes: {a:.3e} and {b:.3e}, ratio {a / b:.0f}")
+every, saved = (sum(step_flops(t, cached) for t in range(n, n + m)) for cached in (False, True))
+saved += step_flops(n, False) - step_flops(n, True)  # the prompt's own pass is not one token but n
+print(f"FLOPs of tiny-gqa, all passes: {every:.3e} and {saved:.3e}, ratio {every / saved:.0f}")
 
 # %% [markdown] lang="en"
 # Projections and MLP became linear in the number of tokens. Scores did not. Every new token still looks at every old

@@ -303,6 +303,13 @@ def test_output_is_kept_short(cell: Cell, capsys: pytest.CaptureFixture[str]) ->
     assert "line 1999" not in text
 
 
+def test_a_long_line_of_a_message_is_folded_and_not_cut(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
+    words = " ".join(f"word{n}" for n in range(60))
+    text = verdict(cell(f"def f(x, times=1): raise ValueError({words!r})")["f"], capsys)
+    assert "word59" in text
+    assert max(map(len, text.splitlines())) < 140
+
+
 def test_empty_lines_printed_stay_under_one_rule(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
     assert "| b" in verdict(cell("def f(x, times=1):\n    print('a\\n\\nb')\n    return x * 2.0**times")["f"], capsys)
 

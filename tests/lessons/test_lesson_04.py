@@ -144,6 +144,9 @@ def test_the_panel_says_what_it_shows(heads, kv_heads, latent, context):
         low, high = axes.get_xlim()
         assert all(low < point < high for point in points)
         assert "log" in axes.get_xlabel()
+    clipped = kv_heads > heads
+    assert (f"({kv_heads} would be more than the query heads)" in shown.text) == clipped
+    assert bool(figures[0].texts) == clipped
     for kept, intensity in found.values():
         assert f"{kept:,} and {float(intensity):.1f}" in shown.text
 

@@ -43,7 +43,11 @@ def changed_later(cells: list[str]) -> list[str]:
 
 
 def test_a_name_that_is_changed_later_is_found():
-    cells = ["S = 3\nrows = [S for _ in range(2)]", "def size():\n    return S\nprint(size())", "for S in (4, 5): print(S)"]
+    cells = [
+        "S = 3\nrows = [S for _ in range(2)]",
+        "def size():\n    return S\nprint(size())",
+        "for S in (4, 5): print(S)",
+    ]
     assert changed_later(cells) == ["cell 1 reads S, cell 2 binds it anew"]
     assert changed_later(["S = 3", "S = 4\nprint(S)", "S = 5"]) == []
     assert changed_later(["def f(): ...", "f = check('f', f)", "print(f())"]) == []

@@ -73,7 +73,11 @@ def _own_matrix(candidate: Scores) -> None:
 
 def _no_keys(candidate: Scores) -> None:
     """Brackets can be told apart: W c is infinite where q W is not. That shows a key however little memory it took."""
-    q, latent, w_uk = np.array([[2e-200, 3e-200]]), np.array([[3e200, 1e200]]), np.array([[[5e200, 7e200], [1e200, 0.0]]])
+    q, latent, w_uk = (
+        np.array([[2e-200, 3e-200]]),
+        np.array([[3e200, 1e200]]),
+        np.array([[[5e200, 7e200], [1e200, 0.0]]]),
+    )
     case = f"the numbers of the small case, but q {q[0].tolist()}, c {latent[0].tolist()}, W_UK {w_uk[0].tolist()}."
     with np.errstate(all="ignore"):
         got = _answer(candidate, q, latent, w_uk)

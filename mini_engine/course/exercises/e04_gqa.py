@@ -56,19 +56,23 @@ def _who_shares(candidate: Attention) -> None:
             expect_equal(moved, share, words)
 
 
+def _tokens_seen(candidate: Attention, T: int, S: int, offset: int) -> list[list[int]]:
+    q, k, v = _tensors(T, S, 4, 2)
+
+    def attend(token: int | None) -> Array:
+        other_k, other_v = k.copy(), v.copy()
+        if token is not None:
+            other_k[token] += 1.0
+            other_v[token] -= 9.0
+        return _answer(candidate, q, other_k, other_v, 1.0, offset)
+
+    return tokens_seen(attend, S, _words(q, k, offset))
+
+
 def _who_sees(candidate: Attention) -> None:
     for T, S, offset in ((3, 3, 0), (1, 4, 3), (2, 5, 3), (2, 5, 1), (12, 14, 0)):
-        q, k, v = _tensors(T, S, 4, 2)
-
-        def attend(token: int | None) -> Array:
-            other_k, other_v = k.copy(), v.copy()
-            if token is not None:
-                other_k[token] += 1.0
-                other_v[token] -= 9.0
-            return _answer(candidate, q, other_k, other_v, 1.0, offset)
-
-        words = _words(q, k, offset)
-        for row, got in enumerate(tokens_seen(attend, S, words)):
+        for row, got in enumerate(_tokens_seen(candidate, T, S, offset)):
+            words = f"{T} {'row' if T == 1 else 'rows'}, {S} tokens, offset {offset}"
             expect_equal(got, list(range(offset + row + 1)), f"{words}: the tokens whose k and v change row {row}")
     q, k, v = _tensors(2, 4, 4, 2)
     offset_by_name_and_left_out(candidate, (q, k, v, 1.0), f"q {q.shape}, k and v {k.shape}")

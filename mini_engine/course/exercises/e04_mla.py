@@ -105,19 +105,21 @@ def _scale(candidate: Attention) -> None:
         expect_close(_answer(candidate, doubled, scale / 2, 2), want, words, rtol=1e-6, same_dtype=False)
 
 
+def _tokens_seen(candidate: Attention, inputs: Inputs, offset: int, words: str) -> list[list[int]]:
+    def attend(token: int | None) -> Array:
+        changed = [x.copy() for x in inputs]
+        if token is not None:
+            changed[2][token] -= 3.0
+            changed[3][token] += 1.0
+        return _answer(candidate, tuple(changed), 0.5, offset)
+
+    return tokens_seen(attend, len(inputs[2]), words)
+
+
 def _sees(candidate: Attention) -> None:
     for T, S, offset in ((3, 3, 0), (1, 4, 3), (2, 5, 3), (2, 5, 1), (12, 14, 0)):
-        inputs = _inputs(T=T, S=S)
-
-        def attend(token: int | None) -> Array:
-            changed = [x.copy() for x in inputs]
-            if token is not None:
-                changed[2][token] -= 3.0
-                changed[3][token] += 1.0
-            return _answer(candidate, tuple(changed), 0.5, offset)
-
         words = f"{T} {'row' if T == 1 else 'rows'}, {S} tokens, offset {offset}"
-        for row, got in enumerate(tokens_seen(attend, S, words)):
+        for row, got in enumerate(_tokens_seen(candidate, _inputs(T=T, S=S), offset, words)):
             expect_equal(got, list(range(offset + row + 1)), f"{words}: the tokens whose latent changes row {row}")
     offset_by_name_and_left_out(candidate, (*_inputs(T=2, S=4), 0.5), "2 rows, 4 tokens")
 
@@ -229,6 +231,7 @@ MLA_ABSORBED = Exercise(
     ],
     alternatives=[answers.absorbed, answers.head_by_head, answers.one_wide_head, answers.three_at_once],
 )  # fmt: skip
+
 
 def inputs_by_name(**shape: int) -> dict[str, Any]:
     """Random arrays under the names of the arguments, for tests."""

@@ -87,7 +87,7 @@ def compare(figure: Figure, query_heads: int, kv_heads: int, latent: int, contex
     """Numbers kept and FLOPs per byte, side by side, for MHA, GQA, MQA and MLA. Returns them in words."""
     found = kept_and_intensity(query_heads, kv_heads, latent, context)
     heads = min(kv_heads, query_heads)
-    figure.subplots_adjust(left=0.1, right=0.97, top=0.86, bottom=0.17, wspace=0.2)
+    figure.subplots_adjust(left=0.12, right=0.98, top=0.86, bottom=0.17, wspace=0.3)
     left, right = figure.subplots(1, 2)
     rows = range(len(found) - 1, -1, -1)  # MHA on top
     for axes, part, title, ends, form in (
@@ -111,7 +111,7 @@ def compare(figure: Figure, query_heads: int, kv_heads: int, latent: int, contex
     right.annotate(f"H100 needs\n{float(RIDGE):.1f}", (float(RIDGE), 2.6), xytext=(6, 0), textcoords="offset points",
                    color="#8A5A00", va="center")  # fmt: skip
     if kv_heads > heads:
-        figure.text(0.5, 0.02, f"{kv_heads} K/V heads for {query_heads} query heads do not exist: GQA is drawn with {heads}",
+        figure.text(0.5, 0.96, f"{kv_heads} K/V heads for {query_heads} query heads do not exist: GQA is drawn with {heads}",
                     ha="center", fontsize=9, color="#8A5A00")  # fmt: skip
     words = ", ".join(f"{name} {kept:,} and {float(ratio):.1f}" for name, (kept, ratio) in found.items())
     asked = f" ({kv_heads} would be more than the query heads)" if kv_heads > heads else ""
