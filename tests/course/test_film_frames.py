@@ -192,7 +192,18 @@ def test_a_wrong_count_is_shown() -> None:
     events[3]["ref_counts"][0] = 1
     shown = frame(events, 0)
     assert "block 1: 4/4 slots, held by A0, A1, A2, reference count 1, WRONG: 3 tables hold it, published" in shown.text
+    assert shown.words.startswith("step 0: WRONG: block 1 has reference count 1, but 3 tables hold it.")
     assert "×1≠3" in shown.svg
+    assert 'class="x"' not in frame(runs.copy_on_write(), 0).svg
+
+
+def test_a_held_block_in_the_free_queue_is_shown() -> None:
+    events = runs.copy_on_write().film
+    events[3]["free_blocks"].insert(0, 2)
+    shown = frame(events, 0)
+    assert "block 2: 4/4 slots, held by A0, A1, A2, reference count 3, WRONG: in the free queue as well" in shown.text
+    assert "WRONG: block 2 is in the free queue, but A0, A1 and A2 hold it." in shown.words
+    assert shown.svg.count('class="x"') == 1
 
 
 def test_events_from_json_give_the_same_film() -> None:

@@ -96,7 +96,7 @@ class Scene:
         return f"{memory.title}: {memory.num_slots} slots, {memory.block_size} to a cell"
 
     def _wrapped(self, frame: Frame) -> list[str]:
-        return textwrap.wrap(" ".join(words.sentences(frame)), self.width * 112 // WIDE)[:8]
+        return textwrap.wrap(" ".join(words.sentences(frame)), self.width * 97 // WIDE)[:8]
 
 
 def _copies(frame: Frame, grid: Grid) -> str:

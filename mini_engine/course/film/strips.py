@@ -8,25 +8,31 @@ from mini_engine.course.film.theme import colour_class
 
 
 def free_queue(frame: Frame, x: float, y: float, width: float) -> str:
-    """The free blocks, the next to be taken first; cached ones grey with a dog-ear."""
+    """The free blocks, the next to be taken first; cached ones grey with a dog-ear, those that somebody holds in red."""
     published = {block.block_id for block in frame.blocks if block.is_published}
+    held = {block.block_id for block in frame.blocks if block.holders}
     total = len(frame.free_queue)
     shapes = [label(x, y + 13, "free queue", "s b", 11), label(x + 70, y + 13, "next →" if total else "empty", "s", 11)]
     chip = 23 if frame.memory.num_cells < 1000 else 32
     left, pitch = int(x) + 114, chip + 3
     most = int((width - 114 - 60) // pitch)
-    words, cached, ears, boxes = Words(), "", "", ""
+    words, cached, ears, boxes, wrong = Words(), "", "", "", ""
     for number, block in enumerate(frame.free_queue[:most]):
         at = left + number * pitch
         box = f"M{at} {y}h{chip}v18h-{chip}z"
         boxes += box
+        wrong += box if block in held else ""
         if block in published:
             cached += box
             ears += f"M{at + chip} {y + 12}v6h-6z"
         words.add("", at + chip / 2, y + 13, f"{block}")
     if total > most:
         shapes.append(label(left + most * pitch + 2, y + 13, f"… {total} in all", "s", 11))
-    paths = [f'<path class="{name}" d="{d}"/>' for name, d in (("ghost", cached), ("ear", ears), ("cell", boxes)) if d]
+    paths = [
+        f'<path class="{name}" d="{d}"/>'
+        for name, d in (("ghost", cached), ("ear", ears), ("cell", boxes), ("x", wrong))
+        if d
+    ]
     return "".join(shapes + paths) + words.draw("", 11, "middle")
 
 

@@ -17,7 +17,7 @@ def headline(frame: Frame) -> str:
 
 def sentences(frame: Frame) -> list[str]:
     """What happened, in the order in which it happened; what many did alike is told in one sentence."""
-    told: list[str] = []
+    told = _faults(frame)[:2]
     for kind in dict.fromkeys(deed.kind for deed in frame.deeds):
         deeds = frame.deeds_of(kind)
         if kind == "write":
@@ -30,6 +30,21 @@ def sentences(frame: Frame) -> list[str]:
     if len(told) > MAX_SENTENCES:
         told = [*told[: MAX_SENTENCES - 1], f"And {len(told) - MAX_SENTENCES + 1} things more."]
     return told or ["nothing happens."]
+
+
+def _faults(frame: Frame) -> list[str]:
+    """What a broken pool or manager has left behind: counts that differ from the tables, free blocks that are held."""
+    free = set(frame.free_queue)
+    told = []
+    for block in frame.blocks:
+        if block.is_miscounted:
+            tables = f"{len(block.holders)} {_verb(block.holders, 'table holds', 'tables hold')} it"
+            told.append(f"WRONG: block {block.block_id} has reference count {block.refs}, but {tables}.")
+        if block.holders and block.block_id in free:
+            told.append(
+                f"WRONG: block {block.block_id} is in the free queue, but {_listed(block.holders)} {_verb(block.holders, 'holds', 'hold')} it."
+            )
+    return told
 
 
 def _left_alone(frame: Frame) -> list[str]:
@@ -178,6 +193,7 @@ def text(frame: Frame) -> str:
         state = "" if table.status == "running" else f" [{table.status}]"
         told = f"{table.name} = {table.request_id}{state}: {table.num_computed} of {_tokens(table.num_tokens)} stored"
         lines.append(f"{told}; blocks {where}" if table.blocks or table.host_blocks else told)
+    free = set(frame.free_queue)
     for block in frame.blocks:
         if not (block.refs or block.holders or block.is_published or block.marks):
             continue
@@ -187,6 +203,8 @@ def text(frame: Frame) -> str:
             parts.append(f"reference count {block.refs}")
         if block.is_miscounted:
             parts.append(f"WRONG: {len(block.holders)} tables hold it")
+        if block.holders and block.block_id in free:
+            parts.append("WRONG: in the free queue as well")
         if block.is_published:
             parts.append("published")
         lines.append(
