@@ -212,6 +212,50 @@ def test_endless_on_bugs_only(cell: Cell, capsys: pytest.CaptureFixture[str]) ->
     assert text.count("used up its budget") == 2 < MAX_ENDLESS
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("mine(make)", "a recursion that never ends"),
+        ("raise SystemExit", "your code raised SystemExit"),
+        ("raise KeyboardInterrupt", "your code raised KeyboardInterrupt"),
+        ("assert make(4, 4).pool.num_free == 4\n    print('hello')", "       | hello"),
+        ("try:\n        while True: pass\n    except BaseException: pass", "used up its budget"),
+    ],
+)
+def test_tests_may_do_anything(body: str, words: str, cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bugs_caught(cell(f"def mine(make):\n    {body}")["mine"], "07") is HUNTS["07.bugs"].reference
+    text = capsys.readouterr().out
+    assert words in text
+    assert all(line.startswith(("[no]", " ")) for line in text.splitlines())
+
+
+def test_an_odd_end_on_one_bug_does_not_hide_the_others(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
+    source = """
+    def leaves(make):
+        pool = make(4, 4).pool
+        blocks = pool.allocate(2)
+        pool.release(blocks[:1])
+        try:
+            pool.release(blocks[:1])
+        except ValueError:
+            pass
+        else:
+            raise SystemExit("a second free")
+
+    def room(make):
+        try:
+            make(4, 4).pool.allocate(5)
+        except MemoryError:
+            return
+        assert False
+    """
+    mine = cell(source)
+    bugs_caught([mine["room"], mine["leaves"]], "07")
+    text = capsys.readouterr().out
+    assert "your tests caught 1 of 10 bugs" in text
+    assert "✗ got away: a second free goes unnoticed\n         your code raised SystemExit: a second free\n" in text
+
+
 def test_stub_is_todo(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
     stub = cell("def mine(make):\n    raise NotImplementedError")["mine"]
     assert bugs_caught(stub, "09") is HUNTS["09.bugs"].reference

@@ -70,7 +70,7 @@ def test_stub_is_todo(exercise: Exercise, capsys: pytest.CaptureFixture[str]) ->
     stub: Any = not_done
     if isinstance(exercise.reference, type):
         names = [n for n, m in vars(exercise.reference).items() if inspect.isfunction(m)]
-        stub = type("Stub", (), dict.fromkeys(names, not_done))
+        stub = type("Stub", exercise.reference.__bases__, dict.fromkeys(names, not_done))
     assert check(exercise.id, stub) is exercise.reference
     assert capsys.readouterr().out.startswith(f"[todo] {exercise.id}")
 

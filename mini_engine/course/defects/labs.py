@@ -48,11 +48,11 @@ def allocator_works(kind: Any) -> None:
 
 
 def pool_works(kind: Any) -> None:
-    """Keys of many tokens over many blocks, and a pool that is full says so: what the broken pool does well."""
-    bench, keys = PoolBench(kind=kind), np.random.default_rng(0).integers(-64, 64, size=(9, 2, 4)) / 8
-    bench.add("a", 9)
+    """Keys of many tokens in several blocks, and a pool that is full says so: what the broken pool does well."""
+    bench, keys = PoolBench(kind=kind), np.random.default_rng(0).integers(-64, 64, size=(8, 2, 4)) / 8
+    bench.add("a", 8)
     for position, key in enumerate(keys):
         bench.write("a", position, key, key)
-    expect_close(bench.peek("a", 9)[0], keys, "write 9 tokens: the keys", rtol=0, same_dtype=False)
-    expect_equal(bench.pool.utilization, 3 / 8, "3 blocks of 8 are held: utilization")
-    expect(refused(lambda: bench.add("b", 21)), "6 blocks wanted, 5 free", expected="MemoryError", got="no error")
+    expect_close(bench.peek("a", 8)[0], keys, "write 8 tokens: the keys", rtol=0, same_dtype=False)
+    expect_equal(bench.pool.utilization, 0.25, "8 tokens in blocks of 4 hold 2 blocks of 8: utilization")
+    expect(refused(lambda: bench.add("b", 25)), "7 blocks wanted, 6 free", expected="MemoryError", got="no error")

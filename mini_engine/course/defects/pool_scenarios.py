@@ -112,9 +112,10 @@ def _layers(make: Any) -> None:
 
 @_shows("the values are the keys")
 def _values(make: Any) -> None:
-    bench, k, v = _filled(make, 9)
-    _expect_keys(bench, "a", k, "write 9 tokens: the keys")
-    expect_close(bench.peek("a", 9)[1], v, "write 9 tokens: the values", rtol=0, same_dtype=False)
+    for n in (1, 9):
+        bench, k, v = _filled(make, n)
+        _expect_keys(bench, "a", k, f"write {n} tokens: the keys")
+        expect_close(bench.peek("a", n)[1], v, f"write {n} tokens: the values", rtol=0, same_dtype=False)
 
 
 @_shows("no branch can be made", AttributeError)
