@@ -18,14 +18,9 @@ STILL_WORKS = "what worked before still works"
 
 def cured(defect: str, promise: str) -> Property:
     """The property, called `promise`, of a subclass that no longer has this defect."""
-
-    def run(kind: Any) -> None:
-        if defect in ALLOCATOR_SCENARIOS:
-            ALLOCATOR_SCENARIOS[defect](partial(AllocatorBench, kind=kind))
-        else:
-            POOL_SCENARIOS[defect](partial(PoolBench, kind=kind))
-
-    return Property(promise, run)
+    bench = AllocatorBench if defect in ALLOCATOR_SCENARIOS else PoolBench
+    scenario = {**ALLOCATOR_SCENARIOS, **POOL_SCENARIOS}[defect]
+    return Property(promise, lambda kind: scenario(partial(bench, kind=kind)))
 
 
 def allocator_works(kind: Any) -> None:
