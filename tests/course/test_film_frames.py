@@ -16,7 +16,8 @@ from mini_engine.cache import BlockPool
 from mini_engine.cache.contiguous import BuddyAllocator, FirstFitAllocator
 from mini_engine.course.film import Arrival, frame, frames, replay
 from mini_engine.course.film.frames import short_names
-from mini_engine.course.film.words import sentences, text
+from mini_engine.course.film.text import text
+from mini_engine.course.film.words import sentences
 from mini_engine.geometry import kv_elems_per_token, paged_utilization, sharing_saving
 from mini_engine.models import load_model
 from tests.course import film_runs as runs

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mini_engine.course.film import words
 from mini_engine.course.film.draw import Scene
 from mini_engine.course.film.frames import Frame
+from mini_engine.course.film.text import counter_words, text
+from mini_engine.course.film.words import headline
 
 NARROW_WINDOW = 960  # pixels
 
@@ -43,13 +44,11 @@ class Still:
 
     @property
     def words(self) -> str:
-        return "\n".join(
-            f"{_headed(view)}{words.headline(view.frame)} {words.counter_words(view.frame)}" for view in self.views
-        )
+        return "\n".join(f"{_headed(view)}{headline(view.frame)} {counter_words(view.frame)}" for view in self.views)
 
     @property
     def text(self) -> str:
-        return "\n\n".join(f"{_headed(view)}{words.text(view.frame)}" for view in self.views)
+        return "\n\n".join(f"{_headed(view)}{text(view.frame)}" for view in self.views)
 
     @property
     def img(self) -> str:

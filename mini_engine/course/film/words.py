@@ -1,11 +1,10 @@
-"""What a frame says in words: sentences for the reader, and the whole picture as text (for nbval and screen readers)."""
+"""What happened in a frame, in sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sized
 
 from mini_engine.course.film.frames import Deed, Frame
-from mini_engine.course.film.strips import short_bytes
 
 MAX_SENTENCES = 6
 
@@ -82,7 +81,7 @@ def _many_copy(deeds: list[Deed]) -> str:
 
 
 def _many_hit(deeds: list[Deed]) -> str:
-    return f"{_names(deeds)} find {_listed([f'{len(deed.blocks)}' for deed in deeds])} blocks in the cache: {_tokens(sum(d.number for d in deeds))} need no computing."
+    return f"{_names(deeds)} find {_listed([f'{len(deed.blocks)}' for deed in deeds])} blocks in the cache: {tokens(sum(d.number for d in deeds))} need no computing."
 
 
 def _many_fork(deeds: list[Deed]) -> str:
@@ -106,7 +105,7 @@ def _sentence(deed: Deed) -> str:
     blocks = _blocks(deed.blocks)
     match deed.kind:
         case "arrive":
-            return f"{name} arrives with a prompt of {_tokens(deed.number)}."
+            return f"{name} arrives with a prompt of {tokens(deed.number)}."
         case "preempt":
             return f"{name} is preempted: it gives up {blocks} and will be computed again."
         case "swap out":
@@ -127,7 +126,7 @@ def _sentence(deed: Deed) -> str:
                 why = f"block {src} may not be written to"
             return f"{name} copies block {src} to block {dst} before it writes, because {why}."
         case "hit":
-            return f"{name} finds {blocks} in the cache: {_tokens(deed.number)} need no computing."
+            return f"{name} finds {blocks} in the cache: {tokens(deed.number)} need no computing."
         case "fork":
             return f"{_listed(deed.others)} {_verb(deed.others, 'branches', 'branch')} off from {name} and {_verb(deed.others, 'shares', 'share')} {blocks}: nothing is copied."
         case "publish":
@@ -171,66 +170,11 @@ def _writes(frame: Frame) -> list[str]:
         elif len(deeds) > 1:
             told.append(f"{names} write {_listed([f'{deed.number}' for deed in deeds])} tokens{into}.")
         else:
-            told.append(f"{names} writes {_tokens(deeds[0].number)}{into}.")
+            told.append(f"{names} writes {tokens(deeds[0].number)}{into}.")
     return told
 
 
-def counter_words(frame: Frame) -> str:
-    """The counter strip as one sentence."""
-    parts = [f"{name} {_slots(value, frame)}" for name, value in frame.counters.items()]
-    return "Slots: " + ", ".join(parts) + "."
-
-
-def text(frame: Frame) -> str:
-    """The whole frame as text: everything that the picture shows, number by number."""
-    lines = [headline(frame), counter_words(frame)]
-    for table in frame.tables:
-        where = (
-            " ".join(map(str, table.blocks)) or f"host {' '.join(map(str, table.host_blocks))}"
-            if frame.memory.is_paged
-            else ""
-        )
-        state = "" if table.status == "running" else f" [{table.status}]"
-        told = f"{table.name} = {table.request_id}{state}: {table.num_computed} of {_tokens(table.num_tokens)} stored"
-        lines.append(f"{told}; blocks {where}" if table.blocks or table.host_blocks else told)
-    free = set(frame.free_queue)
-    for block in frame.blocks:
-        if not (block.refs or block.holders or block.is_published or block.marks):
-            continue
-        parts = [f"{block.filled}/{frame.memory.block_size} slots"]
-        parts.append(f"held by {', '.join(block.holders)}" if block.holders else "free")
-        if block.refs > 1 or block.is_miscounted:
-            parts.append(f"reference count {block.refs}")
-        if block.is_miscounted:
-            parts.append(f"WRONG: {len(block.holders)} tables hold it")
-        if block.holders and block.block_id in free:
-            parts.append("WRONG: in the free queue as well")
-        if block.is_published:
-            parts.append("published")
-        lines.append(
-            f"  block {block.block_id}: {', '.join(parts)}" + (f"  <- {', '.join(block.marks)}" if block.marks else "")
-        )
-    if not frame.memory.is_paged:
-        for span in frame.spans:
-            lines.append(
-                f"  slots {span.start} to {span.start + span.size - 1}: {span.state} ({', '.join(span.owners)})"
-            )
-    else:
-        lines.append(f"free queue: {_short(frame.free_queue) or 'empty'}")
-    return "\n".join(lines)
-
-
-def _slots(value: int, frame: Frame) -> str:
-    size = frame.memory.bytes_per_token
-    return f"{value}" if size is None else f"{value} ({short_bytes(value * size)})"
-
-
-def _short(blocks: tuple[int, ...], most: int = 24) -> str:
-    shown = " ".join(map(str, blocks[:most]))
-    return f"{shown} ... ({len(blocks)} in all)" if len(blocks) > most else shown
-
-
-def _tokens(number: int) -> str:
+def tokens(number: int) -> str:
     return f"{number} token" if number == 1 else f"{number} tokens"
 
 
