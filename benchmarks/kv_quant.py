@@ -12,7 +12,7 @@ pools      The same loss with the paged pools of the engine's torch backend, by 
            no other figures here.
 
 Every query reads what the cache would hold had the tokens come one at a time. Bytes are those of a cache after 512 tokens, scales
-and zeros counted; fp32 is exact. One CPU thread, about four minutes of a core. Writes its figures, with machine, date and
+and zeros counted; fp32 is exact. One CPU thread, about five minutes of a core. Writes its figures, with machine, date and
 command, to benchmarks/results/kv_quant.json.
 """
 

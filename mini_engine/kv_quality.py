@@ -16,22 +16,26 @@ import numpy as np
 from mini_engine.attention import Fp8Codec, IntCodec, KVScheme, kivi, lossy_attention
 from mini_engine.catalog import ModelSpec
 
-KIVI4, KIVI2 = kivi(4), kivi(2)
-INT4 = IntCodec(4, group=32)
-INT2 = IntCodec(2, group=32, symmetric=False)
+INT8, INT4 = IntCodec(8), IntCodec(4, group=32)
+INT4_ZERO, INT2_ZERO = (IntCodec(bits, group=32, symmetric=False) for bits in (4, 2))
+INT4_CHANNEL = IntCodec(4, "channel", group=32)
 
 SCHEMES = {
     "fp32": KVScheme(),
     "fp8": KVScheme(Fp8Codec(), Fp8Codec()),
-    "int8 per token": KVScheme(IntCodec(8), IntCodec(8)),
-    "int4 per token": KVScheme(INT4, INT4),
-    "int4 KIVI": KVScheme(*KIVI4),
-    "int2 per token": KVScheme(INT2, INT2),
-    "int2 KIVI": KVScheme(*KIVI2),
+    "int8 per token": KVScheme(INT8, INT8),
+    "int4 per token, no zero": KVScheme(INT4, INT4),
+    "int4 KIVI, no zero": KVScheme(INT4_CHANNEL, INT4),
+    "int4 per token, zero": KVScheme(INT4_ZERO, INT4_ZERO),
+    "int4 KIVI, zero": KVScheme(*kivi(4)),
+    "int2 per token, zero": KVScheme(INT2_ZERO, INT2_ZERO),
+    "int2 KIVI, zero": KVScheme(*kivi(2)),
     "window 128": KVScheme(window=128),
     "window 124 + 4 sinks": KVScheme(window=124, num_sinks=4),
 }
-"""Codecs with fp16 scales: int8 one a head and token, int4 and int2 one for 32 numbers; a stored zero too in int2 and KIVI."""
+"""Codecs with fp16 scales, and zeros where the name says so: int8 one a head and token, int4 and int2 one for 32 numbers.
+
+"KIVI" is its grouping: keys per channel, values per token. KIVI itself stores zeros."""
 
 BLOCK_SIZE = 16
 NAMES = ("Alice", "Boris", "Clara", "David", "Esther", "Felix", "Grace", "Hugo", "Irene", "Jonas")

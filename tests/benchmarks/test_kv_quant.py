@@ -28,13 +28,13 @@ def test_a_row_compares_token_by_token():
 
 def test_a_quick_run_stores_its_figures(tmp_path, capsys):
     out = tmp_path / "kv.json"
-    kv_quant.main(["--models", "tiny-gqa", "tiny-mla", "--schemes", "int2 per token", "--quick", "--output", str(out)])
+    kv_quant.main(["--models", "tiny-gqa", "tiny-mla", "--schemes", "int2 per token, zero", "--quick", "--output", str(out)])
     stored = json.loads(out.read_text())
     assert stored["length"] == 192
     assert {"command", "date", "machine", "versions"} <= stored.keys()
     result = stored["models"]["tiny-gqa"]
     assert (result["predicted_tokens"], result["facts"]) == (191, 4)
-    assert list(result["schemes"]) == ["fp32", "int2 per token"]
+    assert list(result["schemes"]) == ["fp32", "int2 per token, zero"]
     exact, lossy = result["schemes"].values()
     assert (exact["worse_by"], exact["bytes_per_token"]) == (0, 2048)
     assert lossy["worse_by"] == pytest.approx(lossy["loss"] - exact["loss"], abs=2e-5)

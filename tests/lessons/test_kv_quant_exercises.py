@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mini_engine import LLM, SamplingParams
-from mini_engine.attention import IntCodec, QuantizedKVCache, fp8_e4m3, kivi_cache
+from mini_engine.attention import IntCodec, QuantizedKVCache, fp8_e4m3
 from mini_engine.catalog import get_model
 from mini_engine.course.check import run
 from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, Prediction
@@ -18,7 +18,7 @@ from mini_engine.course.exercises.answers05_cache import Int8KVCache, JoinsPiece
 from mini_engine.course.exercises.answers05_quantize import dequantize, quantize
 from mini_engine.course.exercises.e05_bytes import BITS, FP8, NEIGHBOURS, REQUESTS, WINDOW, count_out, quantized_bytes
 from mini_engine.course.exercises.e05_cache import held_bytes
-from mini_engine.course.exercises.e05_check_quantizer import RIGHT, WRONG, check_quantizer
+from mini_engine.course.exercises.e05_check_quantizer import RIGHT, TEST_QUANTIZER, WRONG, check_quantizer
 from mini_engine.geometry import kv_bytes_hybrid, kv_bytes_per_token, kv_bytes_quant, max_concurrency
 from mini_engine.models import load_model
 from tests.lessons.lesson_run import ROOT
@@ -62,10 +62,10 @@ def test_one_byte():
 
 def test_predictions_are_what_the_package_computes():
     assert BITS.answer == kv_bytes_quant(LLAMA, 4, 32, 2, 2) * 8 / 163_840
-    x = np.concatenate([[14.0], np.linspace(-0.9, 0.9, 31)]).reshape(1, 1, 32)
+    x = np.concatenate([[14.0], np.linspace(-4.4, 4.4, 31)]).reshape(1, 1, 32)
     assert len(np.unique(quantize(x, -1, 4)[0][0, 0, 1:])) == NEIGHBOURS.answer
     assert fp8_e4m3(75) == FP8.answer
-    assert max_concurrency(8 * 10**9, int(kv_bytes_quant(LLAMA, 4, 32, 2, 2)) // 2, 8192) == REQUESTS.answer == 19
+    assert max_concurrency(8 * 10**9, int(kv_bytes_quant(LLAMA, 2, 32, 2, 2)) // 2, 8192) == REQUESTS.answer == 31
     gemma = get_model("gemma-3-1b")
     windows = gemma.layer_windows
     assert (windows.count(None), windows.count(512)) == (4, 22)
@@ -111,6 +111,22 @@ def test_wrong_quantizers_do_not(name):
         check_quantizer(WRONG[name])
 
 
+def test_a_refused_right_quantizer_names_the_group_that_float16_cannot_scale():
+    def too_quiet(roundtrip):
+        x = np.random.default_rng(0).normal(size=(8, 2, 4)) * 10.0 ** np.arange(-4, 4)[:, None, None]
+        half = 0.5 * np.abs(x).max(axis=-1, keepdims=True) / 127
+        assert np.all(np.abs(roundtrip(x, -1) - x) <= 1.02 * half)
+
+    outcome = list(run(TEST_QUANTIZER, too_quiet))[-1]
+    assert (outcome.status, outcome.property) == ("no", "right quantizers pass")
+    assert "keep them between 0.01 and 1,000,000, or 0" in outcome.detail
+
+
+def test_a_test_that_returns_its_verdict_is_told_to_raise():
+    outcome = list(run(TEST_QUANTIZER, lambda roundtrip: False))[-1]
+    assert "your test returned False. Raise AssertionError" in outcome.detail
+
+
 def test_held_bytes_counts_every_array_once():
     cache = JoinsPieces(2, 8, 2, 4)
     k = np.ones((3, 2, 4))
@@ -148,10 +164,10 @@ def _rounded(bits):
 
 STORED = {
     "16 bits": (24, {"attention": _rounded(16)}), "8 bits": (24, {"attention": _rounded(8)}),
-    "4 bits": (24, {"attention": _rounded(4)}), "2 bits": (24, {"attention": _rounded(2)}),
+    "4 bits": (24, {"attention": _rounded(4)}), "3 bits": (24, {"attention": _rounded(3)}),
+    "2 bits": (24, {"attention": _rounded(2)}),
     "exact": (40, {"cache": "contiguous"}), "int8": (40, {"cache": Int8KVCache}),
     "int4 per token": (40, {"cache": partial(QuantizedKVCache, keys=IntCodec(4), values=IntCodec(4))}),
-    "KIVI": (40, {"cache": kivi_cache(bits=2, group=16)}),
 }  # fmt: skip
 
 

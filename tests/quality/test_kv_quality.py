@@ -71,7 +71,7 @@ def test_losses_grow_as_bits_go(tiny_gqa, encode):
     mean = {name: losses(tiny_gqa.model, ids, SCHEMES[name], 256).mean() for name in SCHEMES}
     exact = mean["fp32"]
     assert abs(mean["int8 per token"] - exact) < 2e-3
-    assert exact < mean["int4 per token"] < mean["int2 KIVI"] < mean["int2 per token"]
+    assert exact < mean["int4 per token, no zero"] < mean["int2 KIVI, zero"] < mean["int2 per token, zero"]
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,11 @@ def test_losses_grow_as_bits_go(tiny_gqa, encode):
     [
         ("fp8", 8, 64, 0, 0),
         ("int8 per token", 8, 64, 2, 0),
-        ("int4 per token", 4, 32, 2, 0),
-        ("int4 KIVI", 4, 32, 2, 2),
-        ("int2 KIVI", 2, 32, 2, 2),
+        ("int4 per token, no zero", 4, 32, 2, 0),
+        ("int4 KIVI, no zero", 4, 32, 2, 0),
+        ("int4 per token, zero", 4, 32, 2, 2),
+        ("int4 KIVI, zero", 4, 32, 2, 2),
+        ("int2 KIVI, zero", 2, 32, 2, 2),
     ],
 )
 def test_bytes_are_the_formulas(name, bits, group, scale, zero):

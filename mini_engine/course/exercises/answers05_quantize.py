@@ -156,6 +156,17 @@ def divides_by_zero(x: Array, axis: int, bits: int = 8) -> Coded:
     return np.where(np.isnan(ratio), 1, np.rint(ratio)).astype(np.int8), np.where(scale == 0, np.float16(1), scale)
 
 
+def casts_nan(x: Array, axis: int, bits: int = 8) -> Coded:
+    scale = (np.abs(x).max(axis=axis, keepdims=True) / (2 ** (bits - 1) - 1)).astype(np.float16)
+    return np.rint(x / scale.astype(np.float64)).astype(np.int8), scale
+
+
+def divides_in_float16(x: Array, axis: int, bits: int = 8) -> Coded:
+    scale = _scale(x, axis, bits)
+    top = 2 ** (bits - 1) - 1
+    return np.clip(np.rint(x.astype(np.float16) / scale), -top, top).astype(np.int8), scale
+
+
 def exact_scale(x: Array, axis: int, bits: int = 8) -> Coded:
     exact = np.abs(x).max(axis=axis, keepdims=True) / (2 ** (bits - 1) - 1)
     exact = np.where(exact == 0, 1, exact)
@@ -182,6 +193,14 @@ def narrowed(codes: Array, scale: Array) -> Array:
 
 def no_sign(codes: Array, scale: Array) -> Array:
     return codes.view(np.uint8).astype(np.float32) * scale.astype(np.float32)
+
+
+def divides(codes: Array, scale: Array) -> Array:
+    return codes.astype(np.float32) / scale.astype(np.float32)
+
+
+def whole_scale(codes: Array, scale: Array) -> Array:
+    return codes.astype(np.float32) * scale.astype(int).astype(np.float32)
 
 
 def first_scale(codes: Array, scale: Array) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from numbers import Rational
 from typing import Any
@@ -31,11 +32,11 @@ def count_out(numbers: int, bits: int, group: int, scale_bytes: int, zero_bytes:
 
 
 def _size(candidate: Size, *arguments: int) -> None:
-    """The candidate's size is the oracle's, as an int, a Fraction or a float that is exact."""
+    """The candidate's size is the oracle's, as an int, a Fraction, a Decimal or a float that is exact."""
     names = ("numbers", "bits", "group", "scale_bytes", "zero_bytes")
     case = ", ".join(f"{name}={value:,}" for name, value in zip(names, arguments))
     got, want = candidate(*arguments), count_out(*arguments)
-    if isinstance(got, bool) or not isinstance(got, Rational | float | np.integer | np.floating):
+    if isinstance(got, bool) or not isinstance(got, Rational | Decimal | float | np.integer | np.floating):
         fail(case, expected=f"{float(want):,} bytes", got=show(got))
     value = Fraction(got.item() if isinstance(got, np.generic) else got)
     expect(value == want, case, expected=f"{float(want):,} bytes", got=f"{float(value):,}")
@@ -69,6 +70,10 @@ def _in_bits(numbers: int, bits: int, group: int, scale_bytes: int, zero_bytes: 
 
 def _by_groups(numbers: int, bits: int, group: int, scale_bytes: int, zero_bytes: int = 0) -> int:
     return (numbers // group) * (group * bits // 8 + scale_bytes + zero_bytes)
+
+
+def _in_decimals(numbers: int, bits: int, group: int, scale_bytes: int, zero_bytes: int = 0) -> Decimal:
+    return Decimal(numbers * bits) / 8 + Decimal(numbers) / group * (scale_bytes + zero_bytes)
 
 
 def _codes_only(numbers: int, bits: int, group: int, scale_bytes: int, zero_bytes: int = 0) -> float:
@@ -117,7 +122,7 @@ BYTES = Exercise(
         Mutant("no zeros", _no_zeros, ZEROS, "An asymmetric group stores where it starts, too."),
         Mutant("a zero always", _zero_always, ZEROS, "A symmetric group has none."),
     ],
-    alternatives=[_in_bits, _by_groups],
+    alternatives=[_in_bits, _by_groups, _in_decimals],
 )  # fmt: skip
 
 BITS = Prediction(
@@ -129,6 +134,8 @@ BITS = Prediction(
         (4, "Those are the codes. Every 32 of them bring a scale and a zero along."),
         (4.5, "That is the codes and the scale. The zero takes 2 bytes as well."),
         (4.125, "2 + 2 = 4 bytes are 32 bits, not 4."),
+        (4.25, "That adds 8 bits for every 32 numbers. 2 + 2 bytes are 32 bits."),
+        (6, "That is a scale and a zero for every 16 numbers. Here 32 share them."),
         (8, "A byte holds two codes of 4 bits."),
         (36, "4 bytes for every group, not for every number."),
     ],
@@ -138,17 +145,21 @@ BITS = Prediction(
 
 NEIGHBOURS = Prediction(
     "05.neighbours",
-    "A key has one channel at 14 and 31 channels between -0.9 and 0.9. Codes run from -7 to 7, one scale for all 32. "
-    "How many different values do the 31 take?",
-    1,
-    "values",
+    "A key has one channel at 14 and 31 channels between -4.4 and 4.4. Codes run from -7 to 7, one scale for all 32. "
+    "How many different codes do the 31 get?",
+    5,
+    "codes",
     mistakes=[
-        (15, "15 codes exist. The scale is 14 / 7 = 2: which of them do numbers below 1 reach?"),
-        (3, "The scale is 14 / 7 = 2. A number needs at least 1, half a scale, to round away from 0."),
-        (2, "The scale is 14 / 7 = 2. A number needs at least 1, half a scale, to round away from 0."),
+        (15, "15 codes exist. The scale is 14 / 7 = 2: how far do numbers up to 4.4 reach?"),
+        (4, "-2, -1, 1 and 2. And those near 0?"),
+        (3, "4.4 / 2 = 2.2 rounds to 2, not to 1."),
+        (2, "That is the largest code, 4.4 / 2 = 2.2. Count all from -2 to 2."),
+        (1, "The scale is 14 / 7 = 2. What is larger than 1, half a scale, does not become 0."),
+        (0, "Every number gets a code. 0 is one, too."),
+        (9, "-4 to 4 would be a scale of 1. It is 14 / 7 = 2."),
         (31, "Codes are whole numbers: 31 different inputs, far fewer outputs."),
     ],
-    because="The scale is 14 / 7 = 2, and all that is closer to 0 than 1 becomes 0. One loud channel silenced the other 31.",
+    because="The scale is 14 / 7 = 2, and 4.4 / 2 = 2.2: codes -2 to 2. With a scale of their own, the 31 would have all 15.",
     rtol=0,
 )
 
@@ -171,15 +182,17 @@ FP8 = Prediction(
 _GEMMA = get_model("gemma-3-1b")
 _WHOLE = kv_bytes_per_token(_GEMMA, "bf16") * 32_768
 _WINDOWED = kv_bytes_hybrid(_GEMMA, _GEMMA.layer_windows, 32_768)
+_RATIO = _WHOLE / _WINDOWED
 WINDOW = Prediction(
     "05.window",
     "Gemma-3-1B: 26 layers, 22 of them look back 512 tokens only, 4 see everything. At 32,768 tokens, how many times "
     "smaller is its cache than with 26 full layers?",
-    round(_WHOLE / _WINDOWED, 2),
+    round(_RATIO, 2),
     "times",
     mistakes=[
         (32_768 / 512, "That would be a window in every layer. The 4 full layers keep all 32,768 tokens."),
         (26 / 4, "Close: that leaves out what the 22 layers still keep, 512 tokens each."),
+        (1 / _RATIO, "That is the share that is left. How many times smaller is it?"),
         (26 / 22, "The 22 layers are the small ones. The 4 full layers hold nearly all of the bytes."),
         (32_768 / 512 * 22 / 26, "Layers do not average like that: the full layers' bytes stay."),
     ],
@@ -187,19 +200,27 @@ WINDOW = Prediction(
     rtol=0.005,
 )
 
-_BUDGET, _CONTEXT, _NUMBERS = 8 * 10**9, 8_192, 81_920
+
+def _requests(bits: int, scale_bytes: int, zero_bytes: int) -> int:
+    """Requests of 8,192 tokens that 8 GB hold, with 81,920 numbers a token in groups of 32."""
+    return int(8 * 10**9 // (quantized_bytes(81_920, bits, 32, scale_bytes, zero_bytes) * 8_192))
+
+
 REQUESTS = Prediction(
     "05.requests",
     "8 GB are left for the cache, a token has 81,920 numbers, a request 8,192 tokens. At bf16, 5 requests fit. "
-    "How many with 4-bit codes and a 2-byte scale and zero for every 32?",
-    int(_BUDGET // (quantized_bytes(_NUMBERS, 4, 32, 2, 2) * _CONTEXT)),
+    "How many with 2-bit codes and a 2-byte scale and zero for every 32?",
+    _requests(2, 2, 2),
     "requests",
     mistakes=[
-        (_BUDGET // (_NUMBERS // 2 * _CONTEXT), "The scales and zeros are missing: 5 bits a number, not 4."),
-        (20, "That is 4 times 5, or 8 GiB for 8 GB. Scales and zeros take the factor down to 3.2, and 8 GB are 8,000,000,000 bytes."),
-        (16, "3.2 times 5. Divide the budget: the 5 was rounded down from 5.96."),
-        (_BUDGET // (_NUMBERS * _CONTEXT), "That is one byte a number."),
+        (_requests(2, 0, 0), "The scales and zeros are missing: 3 bits a number, not 2."),
+        (40, "That is 8 times 5. Scales and zeros take the factor down to 5.33, and the 5 was rounded down from 5.96."),
+        (_requests(2, 2, 0), "That is the scale alone. The zero takes 2 bytes as well."),
+        (26, "5.33 times 5. Divide the budget: the 5 was rounded down from 5.96."),
+        (_requests(4, 2, 2), "That is the 4-bit one: 5 bits a number."),
+        (_requests(2, 2, 2) // 2, "Half of it: 81,920 are the numbers on one GPU already."),
+        (34, "8 GB are 8,000,000,000 bytes here. You divided 8 GiB."),
     ],
-    because="81,920 x 5 / 8 = 51,200 B a token; 8,000,000,000 // (51,200 x 8,192) = 19.",
+    because="81,920 x 3 / 8 = 30,720 B a token; 8,000,000,000 // (30,720 x 8,192) = 31.",
     rtol=0,
-)  # fmt: skip
+)

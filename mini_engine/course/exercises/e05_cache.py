@@ -167,7 +167,7 @@ def _full(candidate: type) -> None:
 
 ALL = "append returns every token, within half a scale"
 LAYERS = "layers, and caches, are kept apart"
-ONCE = "a token is quantized once, and never again"
+ONCE = "what comes back for a token never changes"
 BYTES = "it holds 1 byte a number and 2 a scale, as nbytes says"
 COUNTS = "num_tokens counts what every layer holds"
 FULL = "a full cache raises and stays as it was"
@@ -193,7 +193,7 @@ INT8_CACHE = Exercise(
         Mutant("new tokens only", answers.NewOnly, ALL, "Attention then sees one token."),
         Mutant("one layer for all", answers.OneLayer, LAYERS, "Every layer has its own K and V."),
         Mutant("one cache for all", answers.OneForAll, LAYERS, "A list or an array in the class body belongs to every instance."),
-        Mutant("quantizes again", answers.QuantizesAgain, ALL, "Each append rounds what was rounded before, and after 1,000 tokens the first is noise."),
+        Mutant("quantizes again", answers.QuantizesAgain, ALL, "Rounding twice is harmless only with exactly the same scale. Here the scale drifts, and the numbers with it."),
         Mutant("rescales with the loudest", answers.Rescales, ALL, "A later loud token spoils all earlier ones."),
         Mutant("the newest unrounded", answers.NewestExact, ONCE, "Today's query reads a better key than tomorrow's. KIVI does so on purpose, and counts its bytes."),
         Mutant("keeps the floats too", answers.KeepsFloats, BYTES, "It works perfectly and saves nothing."),

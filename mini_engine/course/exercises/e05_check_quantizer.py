@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mini_engine.course.bug_bank import Bug, BugBank, BugHunt
-from mini_engine.course.exercise import Mutant
+from mini_engine.course.exercise import Mutant, Property
 from mini_engine.course.exercises import answers05_quantize as answers
 from mini_engine.course.exercises.answers05_quantize import Array, Coded, dequantize, quantize
 
@@ -101,6 +101,38 @@ def _hand_out(function: Roundtrip) -> Roundtrip:
 
 QUANTIZER_BUGS = BugBank("quantizer", RIGHT, {name: Bug(function) for name, function in WRONG.items()}, _hand_out)
 
+LEAST, MOST = 0.01, 1e6
+"""Largest magnitudes of groups, other than 0, whose scale float16 keeps well."""
+
+
+def _explained(of: Property) -> Property:
+    """The property, whose message also says when a test returned its verdict, or drew groups beyond LEAST and MOST."""
+
+    def run(test: Test) -> None:
+        notes: list[str] = []
+
+        def watched(roundtrip: Roundtrip) -> None:
+            def noting(x: Array, axis: int) -> Array:
+                peaks = np.abs(np.array(x, dtype=np.float64)).max(axis=axis, initial=0)
+                beyond = peaks[(peaks > 0) & ((peaks < LEAST) | (peaks > MOST))]
+                if beyond.size and of.name == ACCEPTS:
+                    notes.append(
+                        f"a group of your x has a largest magnitude of {beyond.flat[0]:.3g}: keep them between {LEAST} "
+                        f"and {MOST:,.0f}, or 0, where a float16 scale is precise"
+                    )
+                return roundtrip(x, axis)
+
+            said: object = test(noting)  # type: ignore[func-returns-value]
+            if said is not None:
+                notes.append(f"your test returned {said!r}. Raise AssertionError: nobody reads what a test returns")
+
+        try:
+            of.run(watched)
+        except AssertionError as error:
+            raise AssertionError("\n".join([str(error), *(f"note: {note}" for note in notes[:1])])) from None
+
+    return Property(of.name, run)
+
 
 def _by_loops(roundtrip: Roundtrip) -> None:
     """Another right test: group by group, with cases written by hand."""
@@ -169,6 +201,14 @@ def _nan_is_not_larger(roundtrip: Roundtrip) -> None:
         assert not np.any(np.abs(roundtrip(x, axis) - x) > 1.02 * half)
 
 
+def _returns_a_verdict(roundtrip: Roundtrip) -> bool:
+    try:
+        check_quantizer(roundtrip)
+    except AssertionError:
+        return False
+    return True
+
+
 def _knows_the_bank(roundtrip: Roundtrip) -> None:
     assert roundtrip not in WRONG.values()
 
@@ -183,7 +223,7 @@ TEST_QUANTIZER = BugHunt(
     reference=check_quantizer,
     budget=4_000_000,
     bank=QUANTIZER_BUGS,
-    properties=QUANTIZER_BUGS.properties(ACCEPTS, REST, ANNOUNCED, CUTTING),
+    properties=[_explained(each) for each in QUANTIZER_BUGS.properties(ACCEPTS, REST, ANNOUNCED, CUTTING)],
     mutants=[
         Mutant("asks for all digits", _allclose, ACCEPTS, "Quantization loses digits; that is what it is for."),
         Mutant("the mean error", _mean_error, CUTTING, "A mean hides the numbers that are far off, and half a scale too many is small."),
@@ -192,6 +232,7 @@ TEST_QUANTIZER = BugHunt(
         Mutant("positive numbers only", _positive_only, REST, "The loudest number is negative as often as not."),
         Mutant("per token only", _per_token_only, REST, "Keys will want the other axis, so both need a case."),
         Mutant("NaN is not larger", _nan_is_not_larger, REST, "Every comparison with NaN is false: ask that all errors are small, not that none is large."),
+        Mutant("returns its verdict", _returns_a_verdict, CUTTING, "A test speaks by raising. Nobody reads what it returns."),
         Mutant("knows the bank", _knows_the_bank, CUTTING, "The next mistake will not be in the list."),
     ],
     alternatives=[_by_loops],

@@ -87,7 +87,7 @@ def loudness(figure: Figure, keys: Array, values: Array, each: int = 8) -> str:
         words.append(
             f"{name}: loudest channels {where}, {loud[first]:.1f} and {loud[second]:.1f} times the median channel"
         )
-    both[0].set_ylabel("token")
+    both[0].set_ylabel(f"token (mean of {each})")
     figure.colorbar(image, ax=both, shrink=0.9)
     return "; ".join(words)
 

@@ -115,7 +115,8 @@ def kept(figure: Figure, tokens: int, window: int, sinks: int) -> str:
     table.grid(False)
     lengths = np.arange(1, tokens + 1)
     sizes.plot(lengths, lengths, color=GREY, linestyle="--", label="full")
-    sizes.plot(lengths, mask.sum(axis=1), color=BLUE, label="window and sinks")
+    dot = "o" if tokens == 1 else None  # a line needs two points
+    sizes.plot(lengths, mask.sum(axis=1), color=BLUE, marker=dot, label="window and sinks")
     sizes.set(title="tokens in the cache", xlabel="tokens so far", xlim=(0, tokens + 1), ylim=(0, 1.1 * tokens))
     sizes.legend(fontsize=9)
     held, lost = int(mask[-1].sum()), tokens - int(mask[-1].sum())
