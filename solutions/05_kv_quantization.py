@@ -144,7 +144,7 @@ for name, layout in layouts.items():
     print(f"{name:<26} {size * 8 / 163_840:14} {size / 327_680:9.5f} {size:12,.0f}")
 
 # %% [markdown] lang="en"
-# "4-bit" is 4.5 or 5 bits, "2-bit" is 3. Compare formats by what they take, not by their names.
+# "4-bit" is 4.5 or 5 bits, "2-bit" is 3.
 #
 # ## A scale and whole numbers
 #
@@ -152,7 +152,7 @@ for name, layout in layouts.items():
 #
 # $$\text{scale} = \frac{\max |x|}{127} \qquad \text{code} = \mathrm{round}\Big(\frac{x}{\text{scale}}\Big) \qquad x \approx \text{code} \cdot \text{scale}$$
 #
-# Rounding is off by half a step at most, and a step is the scale. So no number is off by more than half its group's scale.
+# A step is the scale. So no number is off by more than half its group's scale.
 #
 # Our arrays are x[T, K, D]: tokens, heads, channels. The **axis** says which numbers share a scale.
 #
@@ -168,10 +168,9 @@ for name, layout in layouts.items():
 # - Codes are `int8`, in the shape of x. They run from -largest to largest, with `largest = 2 ** (bits - 1) - 1`.
 # - The scale is `float16`, in the shape of x with 1 in the place of `axis`. It is stored, so it is rounded too.
 # - A number comes back within half a scale, of the scale that is stored.
-# - A group of zeros comes back as zeros. Turn no NaN into int8: what that gives depends on the machine.
+# - A group of zeros comes back as zeros. Turn no NaN into int8: the result is undefined.
 #
-# And `dequantize(codes, scale)`: codes times scale, in float32. Widen both first. NumPy multiplies int8 by float16 in float16,
-# and a product that was rounded there stays rounded.
+# And `dequantize(codes, scale)`: codes times scale, in float32. Widen both first, as NumPy multiplies int8 by float16 in float16.
 #
 # Small case: x = [1, 2, 4] has a scale of 4 / 127 = 0.0315 and the codes 32, 64 and 127.
 
@@ -207,8 +206,7 @@ dequantize = check("05.dequantize", dequantize)
 # </details>
 # <details><summary>Hint 2: the steps</summary>
 #
-# First the scale, as it is stored. Then divide x by it, in float64, and take care where it is 0. `np.rint` rounds; `astype` alone
-# cuts toward 0.
+# First the scale, as it is stored. Then divide x by it, in float64; take care where it is 0. `np.rint` rounds, `astype` cuts.
 #
 # </details>
 # <details><summary>Hint 3: "codes fit the scale that is stored" fails</summary>
@@ -290,8 +288,9 @@ q, k, v = kept[1]
 picture(pictures.loudness, keys=k, values=v)
 
 # %% [markdown] lang="en"
-# In layers 1 to 3, two or three channels of the keys reach three times the median. Values stay near 2, without stripes, and layer 0
-# has none either. Columns 41 and 57 hand over to each other: RoPE slowly turns one vector through both.
+# In layers 1 to 3, two or three channels of the keys reach three times the median. Fainter stripes, such as columns 9 and 43, reach
+# twice. Values show no stripes, and in layer 0 keys are like values. Columns 41 and 57 hand over to each other: RoPE slowly
+# turns one vector through both.
 #
 # With one scale per token, a loud channel and its neighbours share. A guess, with numbers like those in the picture:
 
@@ -325,14 +324,14 @@ svg(*pictures.who_shares_a_scale())
 # ## Where the steps begin: the zero
 #
 # At 2 bits, symmetric codes are -1, 0 and 1: three of the four there are. And the numbers of a loud channel are far from 0,
-# but near each other, so half of the range is empty. An **asymmetric** quantizer starts at the group's least value, its
+# but near each other, so most of the range is empty. An **asymmetric** quantizer starts at the group's least value, its
 # **zero**, and stores that too:
 #
 # $$\text{zero} = \min x \qquad \text{scale} = \frac{\max x - \min x}{2^\text{bits} - 1} \qquad \text{code} = \mathrm{round}\Big(\frac{x - \text{zero}}{\text{scale}}\Big) \qquad x \approx \text{zero} + \text{code} \cdot \text{scale}$$
 #
 # Who shares a scale, and where it begins: two choices, four answers.
 
-# %% tags=["claim-zero", "claim-keys-per-channel"]
+# %% tags=["claim-zero"]
 
 
 def through(codec):
@@ -368,7 +367,7 @@ picture(pictures.errors, keys=k, values=v, height=3.6)
 # Top left: with one scale per token, a quiet channel is off by up to a third of its own size. Per channel, the keys' error halves.
 # The loud channels then do best, as their numbers lie close together: the zero again. For values, below, the two ways come out even.
 #
-# Now keys and values apart, the other one exact:
+# Now keys and values apart, the other one exact (the costs need not add up):
 
 # %% tags=["claim-keys-or-values"]
 per = {by: through(IntCodec(2, by, group=32, symmetric=False)) for by in ("token", "channel")}
@@ -384,7 +383,7 @@ for by in per:
 # That is **KIVI** (Liu et al. 2024, [arXiv:2402.02750](https://arxiv.org/abs/2402.02750)): keys per channel, values per token, a
 # zero in every group, 2-bit codes. On larger models its authors find that values per channel lose clearly.
 #
-# Try it. The left bar is what a number takes; every dot is one setting, the ring is yours. Attention may be off by a sixth
+# Try it. The left bar is what a number takes; every dot is one setting, the ring is yours. Attention may be off by a tenth
 # where the loss shows nothing: it is one of many terms in a token's state, and the loss asks for the next token only.
 
 # %% tags=["claim-trade-off"]
@@ -618,7 +617,7 @@ check_quantizer = check("05.check_quantizer", check_quantizer)
 #
 # For the second question you need the model that you will serve, and tasks like those of your users. So the project measured
 # SmolLM2-135M: the loss on a held-out chapter, and **retrieval**. Each of ten texts of 512 tokens hides four facts, one in each
-# quarter, such as "The number of Clara is 48213", and asks for them at the end.
+# quarter, and asks for them at the end. A fact reads "The number of Clara is 48213".
 #
 # Exact is float32 here. Int8 has a scale for each token and head, int4 and int2 one for 32 numbers.
 
@@ -639,7 +638,7 @@ for name, row in smol["schemes"].items():
 # %% [markdown] lang="en"
 # Compare at equal bits.
 #
-# - **8 bits** cost nothing, in loss or in facts. Fp8 takes 360 B less than int8, which has scales.
+# - **8 bits** cost nothing, in loss or in facts. Fp8 takes 11,520 B a token, int8 11,880 B, as it has scales.
 # - **4.5 bits.** Per token, the loss is a tenth of a nat and nearly half of the facts are gone. KIVI's grouping costs a fifth of
 #   that, and 28 facts are found.
 # - **5 bits.** A zero improves both. With KIVI's grouping, the loss is a hundredth of a nat, and no fact is gone.
@@ -690,11 +689,14 @@ for size in (8, 16, 32, 128):
 # perplexity doubles, as 0.72 nats are a factor of two. Four sinks mend most of that. But what stood outside the window is gone.
 # Sinks keep the loss low. They keep nothing that was said.
 #
-# So tiny-gqa passed because it never learned to look far back. **A test can only show the loss of an ability that the model has.** That
-# is the trap of small models, short prompts, and perplexity alone.
+# So tiny-gqa passed because it never learned to look far back. **A test can only show the loss of an ability that the model has**.
+# That is the trap of small models, short prompts, and perplexity alone.
 #
-# A window cuts the number of tokens, s. Before you cut s, manage it: paging, shared prefixes and preemption (lessons to come) free
-# room and lose nothing.
+# A window cuts the number of tokens, s. Before you cut s, manage it, which loses nothing (lessons to come):
+#
+# - paging gives room block by block, not for the longest answer;
+# - requests with the same prompt share its blocks;
+# - preemption gives a request's room to another, and computes or copies it back later.
 #
 # ## Check yourself
 #
@@ -716,11 +718,11 @@ predict("05.requests", value=None)
 # | window | `SlidingWindowSpec` | `SWATokenToKVPoolAllocator` | Transformers: `DynamicSlidingWindowLayer` |
 #
 # **When each loses.** int8 and fp8: contexts so short that weights dominate. Below 8 bits: unpacking costs time, and long
-# reasoning adds up small errors. KIVI: short contexts. Windows: any task that asks for something outside.
+# reasoning adds up small errors. KIVI: short contexts, mostly still in full. Windows: any task that asks for something outside.
 #
 # > **What this does not show**
 # >
-# > - Speed. Our caches decode everything for every step. A kernel decodes in registers.
+# > - Speed. Our caches decode everything for every step; a kernel decodes in registers.
 # > - Large models. They have louder channels than ours, and values that lose per channel.
 # > - Decoding. The loss reads a whole text in one pass, so groups of keys know the tokens to come.
 # > - Rotations, learned codebooks, quantizing before RoPE: all exist, and all need the same two tests.
@@ -751,13 +753,13 @@ predict("05.requests", value=None)
 #
 # | term | Chinese | what it is |
 # |---|---|---|
-# | quantization | 量化 | codes, and a scale that makes sense of them |
-# | scale, zero | 缩放因子、零点 | what a group shares: the size of a step, and where the steps begin |
+# | quantization | 量化 | codes, and a scale for them |
+# | scale, zero | 缩放因子、零点 | the size of a group's step, and where its steps begin |
 # | outlier channel | 离群通道 | a channel that is much louder than the others |
 # | attention sink | 注意力汇点 | first tokens that take the weight nobody needs |
 # | sliding window | 滑动窗口 | the last w tokens, and nothing else |
 #
 # **Open exercises.** *Easy:* give `quantize` groups smaller than the head. What does it cost, what does it win? *Medium:* quantize
-# keys before RoPE, and rotate after reading. What happens to the stripes? *Research:* choose bits layer by layer, with the loss as judge.
+# keys before RoPE, and rotate after reading. What happens to the stripes?
 #
 # **Back:** [04 · GQA and MLA](lessons/04_gqa_and_mla.ipynb)

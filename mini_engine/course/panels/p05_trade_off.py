@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 BITS = (8, 4, 2)
 GROUPS = (8, 16, 32)
 LAYOUTS = {
-    "K and V per token": ("token", "token"),
     "K per channel, V per token": ("channel", "token"),
+    "K and V per token": ("token", "token"),
     "K per token, V per channel": ("token", "channel"),
     "K and V per channel": ("channel", "channel"),
 }
@@ -106,6 +106,7 @@ class TradeOff:
 def kept(figure: Figure, tokens: int, window: int, sinks: int) -> str:
     """Who sees whom with a window of `window` tokens and the first `sinks` kept. Returns the counts in words."""
     from matplotlib.colors import ListedColormap
+    from matplotlib.ticker import MaxNLocator
 
     table, sizes = figure.subplots(1, 2, width_ratios=[1, 1.3], gridspec_kw=_margins(0.25))
     mask = window_mask(tokens, tokens, window, sinks)
@@ -119,6 +120,8 @@ def kept(figure: Figure, tokens: int, window: int, sinks: int) -> str:
     sizes.plot(lengths, mask.sum(axis=1), color=BLUE, marker=dot, label="window and sinks")
     sizes.set(title="tokens in the cache", xlabel="tokens so far", xlim=(0, tokens + 1), ylim=(0, 1.1 * tokens))
     sizes.legend(fontsize=9)
+    for axis in (table.xaxis, table.yaxis, sizes.xaxis, sizes.yaxis):
+        axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
     held, lost = int(mask[-1].sum()), tokens - int(mask[-1].sum())
     gone = "nothing is gone yet"
     if lost:
