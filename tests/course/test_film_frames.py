@@ -240,18 +240,33 @@ ARRIVALS = [Arrival("a", 0, 40, 20), Arrival("b", 0, 70, 30), Arrival("c", 1, 20
 @pytest.mark.parametrize("kind", [FirstFitAllocator, BuddyAllocator])
 def test_old_allocators_are_counted_as_they_count_themselves(kind: Any, reserve: str) -> None:
     memory = kind(512)
-    wastes = []
-    free, memory_map = memory.free, memory.memory_map
-    memory.memory_map = lambda: (wastes.append(memory.waste()), memory_map())[1]
+    states = []
+    memory_map = memory.memory_map
+    memory.memory_map = lambda: (states.append((memory.holes(), memory.waste())), memory_map())[1]
     events = replay(ARRIVALS, memory, reserve=reserve, max_len=256)
     film = frames(events)
+    wastes = [waste for _, waste in states]
     assert [f.counters.live for f in film] == [waste.used for waste in wastes]
     assert [f.counters.wasted for f in film] == [waste.reserved + waste.internal for waste in wastes]
+    assert [f.counters.allocated for f in film] == [512 - waste.free - waste.external for waste in wastes]
+    for shown, (holes, _), event in zip(film, states, [event for event in events if event["kind"] == "step"]):
+        needed = (event["refused"] or {"needed": 0})["needed"]
+        external = [(span.start, span.size) for span in shown.spans if span.state == "external"]
+        assert external == [hole for hole in holes if hole[1] < needed]
     assert film[-1].counters.allocated == 0
     assert sum(deed.number for f in film for deed in f.deeds_of("write")) == sum(
         a.prompt + a.output - 1 for a in ARRIVALS
     )
-    assert free == memory.free
+
+
+def test_a_hole_too_small_for_the_one_that_waits_is_lost() -> None:
+    arrivals = [Arrival("a", 0, 13, 3), Arrival("b", 0, 13, 12), Arrival("c", 0, 13, 3), Arrival("d", 0, 13, 12)]
+    events = replay([*arrivals, Arrival("wide", 1, 20, 9)], FirstFitAllocator(80), reserve="oracle")
+    still = frame(events, 4)
+    assert "E has to wait: it needs 29 slots in a row; 30 are free, at most 16 in a row." in still.words
+    assert "  slots 0 to 15: external\n" in still.text
+    assert "30 free, too small" in still.svg
+    assert "too small" not in frame(events, 12).svg.replace("too small to use", "")
 
 
 def test_both_worlds_serve_the_same_arrivals_alike_when_there_is_room() -> None:

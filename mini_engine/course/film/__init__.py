@@ -1,6 +1,6 @@
 """The film: what an engine did to its KV memory, step by step, as pictures and as words.
 
-    from mini_engine.course.film import film, frame, frames, movie, replay, Arrival
+    from mini_engine.course.film import Arrival, film, frame, frames, movie, replay
 
     engine = LLMEngine(config, backend, record=True)          # ... add requests, step
     film(engine)                       the player: a slider, words and the picture of every step
@@ -19,10 +19,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mini_engine.course.film.contiguous import Arrival, replay
 from mini_engine.course.film.counters import Counters
 from mini_engine.course.film.draw import Scene
 from mini_engine.course.film.frames import Block, Deed, Frame, Memory, Span, Table, frames
+from mini_engine.course.film.replay import Arrival, replay
 from mini_engine.course.film.still import Still, View
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from mini_engine.course.film.counters import Counters
 
 
 class Span(NamedTuple):
-    """Slots in a row that are in the same state. state: "used", "empty", "reserved", "internal" or "cached"."""
+    """Slots in a row that are in the same state. state: used, empty, reserved, internal, external, or cached."""
 
     start: int
     size: int
     state: str
-    owners: tuple[str, ...]  # names of the sequences, as in `Table.name`
+    owners: tuple[str, ...] = ()  # names of the sequences, as in `Table.name`
 
 
 class Block(NamedTuple):

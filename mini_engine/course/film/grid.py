@@ -49,6 +49,10 @@ class Grid:
             letters = [self.memory.requests.get(owner, owner) for owner in span.owners][:3]
             for cell, start, size in self._pieces(span.start, span.size):
                 x, y = self.corner(cell)
+                if span.state == "external":
+                    left, width = self._extent(cell, start, size)
+                    bars.add("u", left, y, width, self.cell_height)
+                    continue
                 if span.state == "cached":
                     bars.add("ghost", x, y, self.cell_width, self.cell_height)
                     words.add("g", *self._middle(cell), letters[0] if letters else "")
@@ -189,7 +193,7 @@ class Grid:
         """A letter wherever a run of a contiguous allocator begins, and again in each further row."""
         extents: dict[tuple[int, str], tuple[int, int]] = {}
         per_row = self.columns * self.memory.block_size
-        for span in frame.spans:
+        for span in (span for span in frame.spans if span.owners):
             for row in range(span.start // per_row, min(self.rows, (span.start + span.size - 1) // per_row + 1)):
                 start, end = max(span.start, row * per_row), min(span.start + span.size, (row + 1) * per_row)
                 run = (row, span.owners[0])

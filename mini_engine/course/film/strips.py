@@ -78,6 +78,9 @@ def _below(name: str, value: int, frame: Frame, size: int) -> str:
     if name == "live" and counters.allocated:
         share = f"{float(100 * counters.utilization):.0f} %" + ("" if told else " of ")
         return f"{share}, {told}" if told else f"{share}allocated"
+    if name == "allocated" and not frame.memory.is_paged:
+        small = sum(span.size for span in frame.spans if span.state == "external")
+        return f"{small} free, too small" if small else told
     if name in ("allocated", "shared", "copied") and frame.memory.is_paged:
         blocks = f"{value // size} block{'s' * (value != size)}"
         blocks += " saved" if name == "shared" and value and not told else ""
@@ -121,6 +124,7 @@ def key(memory: Memory, x: float, y: float, right: float) -> str:
             (tinted, "reserved, will be used"),
             (box.format("r0 t f") + box.format("d f"), "reserved, never used"),
             (frame, "free"),
+            (frame + box.format("u f"), "too small to use"),
         ]
     shapes, left = [], x
     for swatch, words in items:

@@ -44,9 +44,8 @@ def text(frame: Frame) -> str:
         )
     if not frame.memory.is_paged:
         for span in frame.spans:
-            lines.append(
-                f"  slots {span.start} to {span.start + span.size - 1}: {span.state} ({', '.join(span.owners)})"
-            )
+            owner = f" ({', '.join(span.owners)})" if span.owners else ""
+            lines.append(f"  slots {span.start} to {span.start + span.size - 1}: {span.state}{owner}")
     else:
         lines.append(f"free queue: {_short(frame.free_queue) or 'empty'}")
     return "\n".join(lines)

@@ -16,7 +16,7 @@ text{fill:var(--ink)}
 .s,.s text{fill:var(--soft)}.b{font-weight:bold}.card{fill:var(--card)}.tile{fill:var(--tile)}
 .cell{fill:none;stroke:var(--line)}.box{fill:var(--card)}.ghost{fill:var(--ghost)}.ear{fill:var(--ink)}.soft{fill:var(--soft)}
 .t{fill-opacity:.24;stroke-opacity:.24}.f{stroke:none}.bars path{fill:none}.bars .ghost{stroke:var(--ghost)}.bars .p{stroke:var(--ink)}
-.h{fill:url(#hatch);stroke:url(#hatch)}.d{fill:url(#dots);stroke:url(#dots)}.z{stroke:url(#stripes)}
+.h{fill:url(#hatch);stroke:url(#hatch)}.d{fill:url(#dots);stroke:url(#dots)}.z{stroke:url(#stripes)}.u{fill:url(#waves);stroke:url(#waves)}
 .l text,.n text,.c text{fill:#111;stroke:#fff;stroke-width:2.6px;stroke-opacity:.85;paint-order:stroke;stroke-linejoin:round}
 .l text,.c text{font-weight:bold}.n text{stroke-width:1.6px;stroke-opacity:.6}
 .g text{fill:var(--soft)}.p{fill:var(--ink)}.pt text{fill:var(--card)}
@@ -42,6 +42,8 @@ DEFS = (
     '<path d="M0 0V5" class="v" stroke-width="1.2"/></pattern>'
     '<pattern id="dots" width="4" height="4" patternUnits="userSpaceOnUse">'
     '<path d="M0 0L4 4M4 0L0 4" class="v" stroke-width=".9"/></pattern>'
+    '<pattern id="waves" width="7" height="7" patternUnits="userSpaceOnUse">'
+    '<circle class="v" cx="3.5" cy="3.5" r=".7"/></pattern>'
     '<pattern id="stripes" width="4" height="4" patternUnits="userSpaceOnUse">'
     '<path d="M0 1H4" stroke="#fff" stroke-width="1.3"/></pattern>'
     '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" orient="auto" '
