@@ -15,14 +15,14 @@
 # %% [markdown] lang="zh" en="0d63e7cd"
 # # 02 · 缓存有多大？
 #
-# **先把字节数清楚；其他容量数字，都不过是再做一次除法。**
+# **先数清有多少字节；其他容量数字，都只是再做一次除法。**
 #
 # 60 到 90 分钟 · 不需要 GPU · 先学第 01 课
 #
 # 学完这一课，你能够：
 #
-# - 根据 `config.json` 手算类 Llama 模型的 KV Cache 有多大，精确到字节，并和正在运行的引擎核对；
-# - 用一条命令算出其他模型的 KV Cache；
+# - 根据 `config.json` 算出类 Llama 模型的 KV Cache 有多大，精确到字节，并和正在运行的引擎核对；
+# - 用一条命令算出其他模型的 KV Cache 有多大；
 # - 说清一块 GPU 容得下多少个请求，以及这个数字背后藏着哪些假设；
 # - 看出公开数字里的毛病：单位混用、向上取整、把不存在的头也算进去。
 
@@ -78,11 +78,11 @@ for n in (500, 600):
 # come). It comes on top of what you gave.
 
 # %% [markdown] lang="zh" en="e083c09b"
-# 什么都没坏。缓存就这么大，总有用完的时候。问题是用到哪里为止，而这个答案，你在租机器之前就想知道。
+# 什么都没坏。缓存就这么大，总有用完的时候。问题是到哪里用完；这个答案，你最好在租机器之前就知道。
 #
 # ## 数一数真实的缓存
 #
-# 先不看公式。打开正在运行的引擎，看看它预留了什么。它的缓存是两个张量，一个放键，一个放值，都切成 16 个 token 一个的**块**。块 0 是占位用的，不分给任何请求（第 07 课，待推出），也不占你给的预算。
+# 先不看公式。打开正在运行的引擎，看看它预留了什么。它的缓存是两个张量，一个放键，一个放值，都切成**块**（block），每块 16 个 token。块 0 是占位用的，不分给任何请求（第 07 课，待推出），也不占你给的预算。
 
 # %% tags=["claim-count-bytes"]
 backend = llm.engine.backend
@@ -105,7 +105,7 @@ print(f"{MIB:,} B // {per_token:,} B = {MIB // per_token} tokens, so 500 fit and
 # %% [markdown] lang="zh" en="2189b139"
 # ## 由哪些数决定？
 #
-# 一个模型有很多尺寸，缓存到底和其中哪些有关？直接问引擎：用随机权重搭一个小模型，每次只把一个数翻倍，再数一遍字节。
+# 一个模型有很多尺寸参数，缓存到底和其中哪些有关？直接问引擎：用随机权重搭一个小模型，每次只把一个数翻倍，再数一遍字节。
 
 
 # %% tags=["claim-terms"]
@@ -152,7 +152,7 @@ for letter, name, model, run, who in rows:
 #
 # $$\text{bytes} = 2 \cdot L \cdot K \cdot D \cdot S \cdot B \cdot b$$
 #
-# 最前面的 2 表示键和值各一份。K 是 K/V 头数，和第 01 课一样。bf16 是 16 位的浮点数，这时 b 也是 2。所以一共有两个 2，外加另外五个因子：L、K、D、S 和 B。常见的错误是漏掉其中一个 2，或者把查询头数当成 K。
+# 最前面的 2 表示键和值各一份。K 是 K/V 头数，和第 01 课一样。bf16 是 16 位的浮点数，这时 b 也是 2。所以式子里有两个 2，此外还有五个因子：L、K、D、S 和 B。常见的错误是漏掉其中一个 2，或者把查询头数当成 K。
 #
 # 其中三个因子在训练模型时就定死了，一个在启动引擎时由你来选，还有两个一直在变。
 
@@ -239,7 +239,7 @@ kv_bytes = check("02.kv_bytes", kv_bytes)
 # </details>
 # <details><summary>提示 3：“no head_dim”这一项不通过</summary>
 #
-# 除以查询头数，而且要用 `//`。`/` 得到的是浮点数，到后面再取整就不是一回事了。
+# 除数是查询头数，而且要用 `//`。`/` 得到的是浮点数，到后面再取整就不是一回事了。
 #
 # </details>
 #
@@ -278,7 +278,7 @@ print(f"head size from the division would be wrong for {len(wrong)}: {', '.join(
 # %% [markdown] lang="zh" en="2d3f06d2"
 # ## 真实的模型
 #
-# 现在来看真正吃显存的模型。Llama-3-70B 有 80 层，每层有 64 个查询头和 8 个 K/V 头，大小都是 128。按 bf16 猜一猜。第三个问题换成另外两个模型，其中 Mixtral 是**混合专家模型**：每层有好几个 MLP，称为专家，每个 token 只经过其中两个。把你的数写在 `None` 的位置上。
+# 现在来看真正吃显存的模型。Llama-3-70B 有 80 层，每层有 64 个查询头和 8 个 K/V 头，大小都是 128。按 bf16 猜一猜。第三个问题换成另外两个模型，其中 Mixtral 是**混合专家模型**（MoE）：每层有好几个 MLP，称为专家，每个 token 只经过其中两个。把你的数写在 `None` 的位置上。
 
 # %%
 predict("02.per_token", value=None)
@@ -319,15 +319,15 @@ for s in (llama, mha):
 # does this course where it says nothing else.
 
 # %% [markdown] lang="zh" en="7ee328ac"
-# 第二行是那个没有造出来的模型。如果 K/V 头和查询头一样多（**MHA**），每个 token 要占 8 倍的空间。正因为共用 K/V 头（**GQA**），长上下文才用得起。其中的原理见[第 04 课](lessons/04_gqa_and_mla.ipynb)。
+# 第二行是一个假想的模型，没有人真的造过它。如果 K/V 头和查询头一样多（**MHA**），每个 token 要占 8 倍的空间。正因为共用 K/V 头（**GQA**），长上下文才用得起。其中的原理见[第 04 课](lessons/04_gqa_and_mla.ipynb)。
 #
 # OPT-13B 是 vLLM 论文里用的模型。论文说每个 token 占 800 KB，每个请求最多 1.6 GB。vLLM 的博客说的则是 LLaMA-13B，1.7 GB。形状相同，字节数也相同，只是单位不同：1.6 其实是 GiB，却写成了 GB；1.7 才是 GB。
 #
 # ### GB 不是 GiB
 #
-# 按字节数，一个 **GB** 是 10 的 9 次方，一个 **GiB** 是 2 的 30 次方，多出百分之七。规格书用 GB，而 2 的幂用 GiB 表示才是整数。容量算错，多半是把一个单位用在了另一个该用的地方。
+# 以字节计，一个 **GB** 是 10 的 9 次方，一个 **GiB** 是 2 的 30 次方，比前者多百分之七。规格书用 GB，而 2 的幂用 GiB 表示才整齐。容量算错，多半是这两个单位用混了。
 #
-# 包装上的“80 GB”只是个名义值：H100 的驱动报告的显存更多，接近 80 GiB。做规划时大多把它当成 GB，本课没有另外说明时也这样取。
+# 包装上的“80 GB”只是个名义值：H100 的驱动报告的显存更多，接近 80 GiB。做规划时大多就按 GB 算，这门课没有另外说明时也是如此。
 
 # %% tags=["claim-gb-gib"]
 from mini_engine.geometry import weight_bytes
@@ -367,13 +367,13 @@ print(f"{slip / GB:.1f} GiB for {slip:,} B, which is {slip / GIB:g} GiB = {slip 
 #
 # 难度 1/5 · 重要性 4/5 · 5 分钟 · 大约 1 行
 #
-# 假设有一页幻灯片写着：*“如果有 64 个 K/V 头，16 个 8K 的序列需要 320 GiB，远远超出 8 × 80 GB 的节点放完权重后剩下的空间。”* 真是这样吗？注意：权重的单位是字节，卡是 GB，缓存是 GiB。
+# 假设有一页幻灯片写着：*“如果有 64 个 K/V 头，16 个 8K 的序列需要 320 GiB，远远超出 8 × 80 GB 的节点放完权重后剩下的空间。”* 真是这样吗？注意单位：权重用字节，卡用 GB，缓存用 GiB。
 #
 # 写出 `bytes_left(num_gpus, card_gb, weight_bytes, cache_gib)`。
 #
 # - 权重只有一份，分摊在所有卡上；缓存指整个节点的缓存。
-# - `card_gb` 是 `int`，或者是 `Fraction`，换算出来的字节数一定是整数，例如驱动报告的显存。
-# - 返回整个节点剩下的字节数，要精确的 `int`。负数表示放不下。
+# - `card_gb` 是 `int`，或者是 `Fraction`（例如驱动报告的显存），这时换算成字节也一定是整数。
+# - 返回整个节点剩下的字节数，要求是精确的 `int`。负数表示放不下。
 #
 # 小例子：1 块 2 GB 的卡，没有权重，缓存 1 GiB。剩下 2,000,000,000 - 1,073,741,824。
 
@@ -448,7 +448,7 @@ for cards, card, sequences in ((8, 80, 16), (8, reported, 16), (4, 80, 16), (8, 
 #
 # ## 长度乘以批大小
 #
-# 字节数对这两者都是线性的。这里用的是真实的 Llama-3-70B，也就是 8 个 K/V 头。表格要回答的是：从多少个序列开始，缓存就和权重一样大？图中画的是缓存的大小。
+# 字节数和这两者都成正比。这里用的是真实的 Llama-3-70B，也就是 8 个 K/V 头。表格要回答的是：从多少个序列开始，缓存就和权重一样大？图中画的是缓存的大小。
 
 # %% tags=["claim-grid", "claim-kv-against-weights"]
 from mini_engine.geometry import kv_bytes_per_token_per_gpu
@@ -476,7 +476,7 @@ picture(pictures.grid, bytes_per_token=kv_bytes_per_token(llama), contexts=[2048
 # You guessed above how much larger Mixtral-8x7B's cache is than Mistral-7B's. Here they are, with a few others.
 
 # %% [markdown] lang="zh" en="cd3b0838"
-# 只要权重和缓存都能切分，分到多块 GPU 上就不会改变答案。超过 8 块以后，权重还在继续变小，缓存却不再变。原因见练习 2.4。
+# 只要权重和缓存都能切分，用几块 GPU 都不会改变答案。超过 8 块以后，每块上的权重还在继续变小，缓存却不再变小。原因见练习 2.4。
 #
 # ### 模型越大，缓存越大？
 #
@@ -505,14 +505,14 @@ for name in ("mistral-7b-v0.1", "mixtral-8x7b", "llama-2-7b", "qwen3-32b", "qwen
 #   layer. They peak in a large prefill.
 
 # %% [markdown] lang="zh" en="9d0343e0"
-# 公式里没有参数量。专家在 MLP 里，而 MLP 不会在 token 之间留下任何东西。表里参数最少的模型，缓存反而最大。真正起作用的是 L、K 和 D。
+# 公式里没有参数量。专家都在 MLP 里，而 MLP 不会为后面的 token 留下任何东西。表里参数最少的模型，缓存反而最大。真正起作用的是 L、K 和 D。
 #
 # ## 容得下多少个请求？
 #
 # 来看一个常见的方案：700 亿参数，bf16，两块 80 GB 的卡。下面的每个数，都是别人替你做的一个假设。
 #
 # - `hbm` 是卡上的显存；`util` 是**利用率**，即引擎最多可以用掉其中的多大比例。
-# - **开销**（overhead）是引擎另外需要的部分：运行时，以及**激活值**，也就是在层与层之间传递的那些数。做一次大的预填充时，激活值达到峰值。
+# - **开销**（overhead）是引擎另外需要的部分：运行时环境，以及**激活值**，也就是在层与层之间传递的那些数。做一次大的预填充时，激活值会达到峰值。
 
 # %% tags=["claim-budget"]
 from mini_engine.geometry import kv_budget
@@ -542,10 +542,10 @@ predict("02.eight_k", value=None)
 #
 # 难度 2/5 · 重要性 5/5 · 10 分钟 · 大约 1 行
 #
-# 假设有一页幻灯片，对四种长度给出的答案是 25、12、6 和 1 个请求。下一个单元格会得到同样的数，所以犯的也是同样的错。把错找出来，然后写一个没有这个错的 `concurrency(budget_gb, kv_bytes_per_token, context)`。
+# 假设有一页幻灯片回答了这个问题：四种长度的请求，分别容得下 25、12、6 和 1 个。下一个单元格会得到同样的数，所以犯的也是同样的错。把错找出来，然后写一个没有这个错的 `concurrency(budget_gb, kv_bytes_per_token, context)`。
 #
 # - `budget_gb` 是一块 GPU 还剩多少，单位是 GB，类型是 `int` 或 `Fraction`。`kv_bytes_per_token` 是一个 token 在这块 GPU 上的那一份。
-# - 返回能容下多少个长度为 `context` 个 token 的请求，要精确的 `int`。一个请求要么完整放下，要么就算放不下。
+# - 返回能容下多少个长度为 `context` 个 token 的请求，要求是精确的 `int`。一个请求要么完整放下，要么就算放不下。
 # - 边界上也要精确。如果 n 个请求正好把预算用到最后一个字节，答案就是 n。
 #
 # 小例子：剩 3 GB，`kv_bytes_per_token * context` 是半个 GB，那么能放 6 个。
@@ -646,7 +646,7 @@ for card, used, count, overhead in (
 #
 # ## 更多 GPU
 #
-# **张量并行**把每一层切成 `tp` 份。每块 GPU 分到一部分头，连同它们的权重、K 和 V。用八块卡时，每块放八分之一的权重，即 17.5 GB，再加 2 GB 开销，于是每块还剩 60.5 GB；一个 token 在每块卡上占 40,960 字节。猜一猜，能容下多少个 8,192 个 token 的请求？
+# **张量并行**（tensor parallelism）把每一层切成 `tp` 份。每块 GPU 分到一部分头，连同它们的权重、K 和 V。用八块卡时，每块放八分之一的权重，即 17.5 GB，再加 2 GB 开销，于是每块还剩 60.5 GB；一个 token 在每块卡上占 40,960 字节。猜一猜，能容下多少个 8,192 个 token 的请求？
 
 # %%
 predict("02.tp8", value=None)
@@ -676,12 +676,12 @@ predict("02.tp8", value=None)
 # 写出 `kv_per_gpu(spec, tp, bytes_per_number=2)`：用 `tp` 块 GPU 时，一个 token 在其中一块上占多少字节。
 #
 # - `spec` 是 `ModelSpec`，有 `num_hidden_layers`、`num_key_value_heads` 和 `head_dim`。
-# - K/V 头按整个分配。如果分不均匀，以分到最多的那块 GPU 为准。
+# - K/V 头只能一个一个整着分。如果分不均匀，以分到最多的那块 GPU 为准。
 # - 每块 GPU 至少要有一个头。GPU 比 K/V 头多时，头要复制。
 # - 有些模型保存的是**潜在向量**（latent）：每层每个 token 一个向量，所有头都读它，不再区分 K 和 V。对这样的模型，`spec.is_mla` 为真，`spec.latent_dim` 是向量的长度，而且每块 GPU 都存一份完整的。它们的 `num_key_value_heads` 没有意义。
 # - 返回精确的 `int`。
 #
-# 小例子：1 层，3 个大小为 1 的 K/V 头。用 2 块 GPU 时，较多的那块有 2 个头，所以是 2 · 2 · 2 = 8 字节。
+# 小例子：1 层，3 个大小为 1 的 K/V 头。用 2 块 GPU 时，分得多的那块有 2 个头，所以是 2 · 2 · 2 = 8 字节。
 
 
 # %% exercise="kv_per_gpu"
@@ -772,7 +772,7 @@ print(
 #
 # ## 各种手段，逐一叠加
 #
-# 从那个没有造出来的模型出发，一样一样地叠加。每个倍数都是相对于前一根柱子的。
+# 从前面那个假想的模型出发，把手段一样一样地加上去。每个倍数都是和前一根柱子相比。
 
 # %% tags=["claim-levers"]
 S, prefix = 8192, 2000
@@ -821,11 +821,11 @@ picture(pictures.levers, steps=steps, context=S)
 
 # %% [markdown] lang="zh" en="c99acdf9"
 # - **fp8**：一个数占一个字节，而 bf16 占两个，所以空间翻倍。代价是一个启动参数和一点精度；到底损失多少精度，只有在你自己的任务上测过才知道（[第 05 课](lessons/05_kv_quantization.ipynb)）。
-# - **更多 GPU**：在这里倍数最大，x 30.25，也最贵。
-# - **模型结构**：其次，单是 GQA 就有 x 8，只是这一步早在你接手之前几年就定下了。2 块 GPU 时，潜在向量胜过 GQA；8 块时却输了，因为 GQA 能切分，潜在向量不能。哪种手段更有效，取决于机器。
-# - **前缀缓存**：许多提示词共同的开头（例如系统提示词）只存一份，大家共用。如果没有两个提示词开头相同，它就毫无用处。人们说它是免费的，其实用得上用不上都要付出代价。
+# - **更多 GPU**：在这里倍数最大（x 30.25），也最贵。
+# - **模型结构**：倍数居第二，GQA 就有 x 8，只是这一步早在你接手的几年前就定下了。2 块 GPU 时，潜在向量胜过 GQA；8 块时却输了，因为 GQA 能切分，潜在向量不能。哪种手段更有效，取决于机器。
+# - **前缀缓存**：许多提示词共同的开头（例如系统提示词）只存一份，大家共用。如果没有两个提示词开头相同，它就毫无用处。人们说它是免费的，其实不管用不用得上，都要付出代价。
 #
-# 代价是：无论命中与否，每个提示词的每个完整的块都要在 CPU 上算一次哈希。在你的机器上：
+# 代价是：无论命中与否，每个提示词里每个填满的块都要在 CPU 上算一次哈希。在你的机器上：
 
 # %% tags=["nbval-ignore-output", "claim-hashing-costs"]
 from mini_engine.cache.hashing import BlockHasher
@@ -857,11 +857,11 @@ print(
 # divided by the longest request allowed.
 
 # %% [markdown] lang="zh" en="90a489f4"
-# 和一次预填充比，这点时间不算什么，但也不是零。更大的代价在最后一行：保留下来的块会和正在运行的请求抢空间，所以总得有人决定丢掉哪些。这件事留给第 09 课（待推出）。
+# 和一次预填充比，这点时间不算什么，但也不是零。更大的代价在最后一行：保留下来的块会和正在运行的请求抢空间，所以总得有什么来决定丢掉哪些。这件事留给第 09 课（待推出）。
 #
 # ## vLLM 打印的是什么
 #
-# vLLM 启动时会打印类似 `Maximum concurrency for 8,192 tokens per request: 4.61x` 的一行日志。常有人问这是什么意思（[vllm #8031](https://github.com/vllm-project/vllm/issues/8031)）。现在你自己就能算：缓存池能放的 token 数，除以允许的最长请求。
+# vLLM 启动时会打印类似 `Maximum concurrency for 8,192 tokens per request: 4.61x` 的一行日志。常有人问这是什么意思（[vllm #8031](https://github.com/vllm-project/vllm/issues/8031)）。现在你自己就能算：缓存池能放的 token 数，除以允许的最长请求长度。
 
 # %% tags=["claim-vllm-line"]
 from mini_engine.geometry import concurrency_ratio
@@ -893,9 +893,9 @@ print(concurrency_ratio.explain(1952, 16, 20_000))
 #
 # ## 容量面板
 #
-# 前面的一切都集中在这里，连同算式。先找一个放不下的批次，再找一个读 K/V 比读权重还久的例子。
+# 前面的内容全都集中在这里，算式也列了出来。先找一个整批放不下的例子，再找一个读 K/V 比读权重还久的例子。
 #
-# *model* 一栏可以填表里的名字，也可以填你磁盘上任意一个 `config.json` 的路径。有些模型的权重没法根据文件数出来，才要填 *params*：写成 `80e9` 这样。下面那根时间条的含义，见[第 03 课](lessons/03_roofline.ipynb)。
+# *model* 一栏可以填表里的名字，也可以填你磁盘上任意一个 `config.json` 的路径。有些模型的权重没法根据文件数出来，才要填 *params*：写成 `80e9` 这样。下方那根横条的含义，见[第 03 课](lessons/03_roofline.ipynb)。
 
 # %% tags=["claim-panel"]
 panel(p02_capacity.capacity, height=2.9, **p02_capacity.controls("llama-3-70b"))
@@ -931,7 +931,7 @@ panel(p02_capacity.capacity, height=2.9, **p02_capacity.controls("llama-3-70b"))
 # mini-engine size --model path/to/config.json --gpu h100-sxm --context 8192 --batch 32
 # ```
 #
-# 并非每个文件都是类 Llama 的。留意三种字段：
+# 并非每个文件描述的都是类 Llama 模型。留意三种字段：
 #
 # - `kv_lora_rank`：有它就说明用的是潜在向量。`latent_dim` 等于 `kv_lora_rank + qk_rope_head_dim`，用它代替 2 · K · D。
 # - `sliding_window`：有些层只保留最近的若干个 token。对这些层，S 不会超过窗口的大小。
@@ -995,7 +995,7 @@ print(printed.getvalue()[printed.getvalue().index(f"\n{ask}. ") + 1 :])
 # %% [markdown] lang="zh" en="d68064f8"
 # ## 自测
 #
-# 从 2,048 到 32,768 个 token，你的表里从 23 个请求变成了 1 个。空间其实缩小到了原来的几分之一？填分母就行。
+# 从 2,048 到 32,768 个 token，你的表里从 23 个请求变成了 1 个。如果不取整，能容下的请求其实减少到了原来的几分之一？填分母就行。
 
 # %% tags=["self-check"]
 predict("02.sixteen", value=None)
@@ -1032,7 +1032,7 @@ predict("02.sixteen", value=None)
 # | 缓存池里的 token 数或块数 | `num_gpu_blocks` | `max_total_num_tokens` |
 # | 能容下的请求数 | “Maximum concurrency”那一行 | `max_running_requests`，只是上限 |
 #
-# 公式失灵的地方：试跑时激活值的峰值也占用同一块显存，而影响它的设置，看上去和缓存毫不相干。有用户发现，29,000 个 token 启动失败，20,000 和 35,000 个却都能启动（[vllm #10517](https://github.com/vllm-project/vllm/issues/10517)）。
+# 公式失灵的地方：试跑时激活值的峰值也占用同一份显存，而会影响这个峰值的设置，看上去和缓存毫不相干。有用户发现，29,000 个 token 启动失败，20,000 和 35,000 个却都能启动（[vllm #10517](https://github.com/vllm-project/vllm/issues/10517)）。
 
 # %% [markdown] lang="en" tags=["limits", "question"]
 # > **What this does not show**
@@ -1071,16 +1071,16 @@ predict("02.sixteen", value=None)
 # > **这一课没有说明的事**
 # >
 # > - 公式把每个注意力层都按完整的上下文计算，带窗口的层也不例外。面板和命令会把两种结果都给出来。
-# > - 量化的缓存可能还要存 scale，就像上面的 int8 那样。这时“一半”会比一半略多（[第 05 课](lessons/05_kv_quantization.ipynb)）。
+# > - 量化的缓存可能还要存缩放因子（scale），就像上面的 int8 那样。这时“一半”会比一半略多（[第 05 课](lessons/05_kv_quantization.ipynb)）。
 # > - 分块的缓存池，每个请求的最后一块都会浪费一些。预留了却没用上的空间，是另一回事（第 06 课，待推出）。
-# > - 请求会变长。放得下 5 个 8,192 个 token 的请求，而一开始能放的要多得多。等它们都变长了怎么办，由调度器来管（第 14 课，待推出）。
+# > - 请求会变长。8,192 个 token 的请求放得下 5 个，但刚开始时请求还短，能放的要多得多。等它们都变长了怎么办，由调度器来管（第 14 课，待推出）。
 # > - 面板里的单步时间，假定显存和算力都跑满规格书上的速度。实际的一步要更久。
 #
 # ## 常见问题
 #
 # <details><summary>保存提示词，比保存回答更便宜吗？</summary>
 #
-# 不。token 就是 token，公式不管它是谁写的。
+# 不会。token 就是 token，公式不管它是谁写的。
 #
 # </details>
 # <details><summary>权重量化了，缓存会变小吗？</summary>
@@ -1126,17 +1126,17 @@ predict("02.sixteen", value=None)
 #
 # - 字节数是 2 · L · K · D · S · B · b，你在正在运行的引擎里亲手数过。
 # - 请求数是预算除以字节数：单位统一，向下取整，所有假设都写明。
-# - 公式里没有参数量、隐藏维度和查询头数。让公式走样的，是窗口、潜在向量，以及多块 GPU 上的副本。
+# - 公式里没有参数量、隐藏维度和查询头数。让实际结果偏离公式的，是窗口、潜在向量，以及多块 GPU 上的副本。
 #
 # | 术语 | 英文 | 常见说法 | 含义 |
 # |---|---|---|---|
 # | K/V 头 | K/V heads | “头数” | 保存 K 和 V 的头；查询头可以多得多 |
 # | 分组查询注意力 | GQA | “头少一些” | 几个查询头读同一个 K/V 头 |
-# | 十进制、二进制单位 | GB, GiB | “多少个 G” | 按字节数：10 的 9 次方、2 的 30 次方 |
+# | 十进制、二进制单位 | GB, GiB | “多少个 G” | 以字节计：10 的 9 次方、2 的 30 次方 |
 # | KV 预算 | KV budget | “空闲显存” | 可用的显存，减去权重，再减去开销 |
 # | 张量并行 | tensor parallelism | “TP” | 每一层都切成几份，每块 GPU 一份 |
 #
 # **开放练习。** *简单*：找出你最常用的模型，根据它的文件手算缓存大小。*中等*：8 块 GPU 每块剩 60.5 GB，只放一个请求，Llama-3-70B 的上下文最长能有多长？*研究*：如果能重新训练一个模型，六个因子里你会缩小哪一个？会因此失去什么？
 #
 # **上一课：** [01 · 用 NumPy 写 KV Cache](lessons/01_numpy_kv_cache.ipynb) · **下一课：**
-# [03 · Roofline](lessons/03_roofline.ipynb)
+# [03 · 屋顶线模型（roofline）](lessons/03_roofline.ipynb)
