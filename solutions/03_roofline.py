@@ -114,6 +114,7 @@ predict("03.step_ms", value=None)
 #
 # 两个计数可以有一个是 0，但不会都是 0。小例子：4 FLOP，8 字节，峰值 4 FLOP/s，带宽 1 字节/s。读要 8 秒，算要 1 秒，答案是 8 和 1/8。
 
+
 # %% exercise="least_time"
 def least_time(flops, bytes_moved, peak, bandwidth):
     """(seconds, busy): the least time of the work, and the share of it that computing takes."""
@@ -292,6 +293,7 @@ predict("03.threshold", value=None)
 #
 # 小例子：R = C = 8，ridge 为 2。M = 4 时是 512 FLOP 对 256 字节，正好是 2。ridge 为 4 时答案是 `None`。
 
+
 # %% exercise="min_tokens"
 def min_tokens(R, C, ridge):
     """The smallest M at which [M, R] x [R, C] in 2-byte numbers reaches `ridge` FLOP/B; None when none does."""
@@ -442,6 +444,7 @@ predict("03.batch_attention", value=None)
 #
 # 小例子：查询头和 K/V 头各一个，D = 2，S = 3，一个序列，答案是 `(24, 32)`。这些字节里，24 是 K 和 V，8 是 q 和输出。
 
+
 # %% exercise="attention_cost"
 def attention_cost(H, K, D, S, B=1, shared=False):
     """(FLOPs, bytes) of one layer's attention in a decode step of B sequences with S cached tokens each."""
@@ -494,6 +497,7 @@ attention_cost = check("03.attention_cost", attention_cost)
 # 共用的只是 K 和 V 的读取。每个序列仍要自己算分数，也有自己的 q 和输出。
 #
 # </details>
+
 
 # %% tags=["claim-attention-intensity", "claim-s-cancels"]
 def attention_intensity(K, S, B=1, shared=False):
@@ -578,6 +582,7 @@ picture(p03_intensity.roofline, points=[(name, float(x)) for name, x in points],
 # ## 批处理从哪里起不再免费
 #
 # 现在把一整步解码合起来看。很多技术分享里都有这样一张表：权重读一遍，每个参数、每个序列算两个 FLOP，结论是批大小到 295 为止都是免费的。（表中的 gap 是脊点除以算术强度。）旁边再列出把 K/V 也读进去的结果。在每块 GPU 上，一个缓存的 token 有 163,840 B 的 K/V。对它做一次注意力要 1,310,720 FLOP：共 80 层，每层 4 H D；64 个查询头里，这块 GPU 分到 32 个。
+
 
 # %% tags=["claim-batch-table", "claim-kv-ignored"]
 def decode_step(gpu, S, B):
@@ -687,6 +692,7 @@ panel(p03_decode.batching, context={1024: contexts}, batch={32: [1, 8, 32, 64, 1
 # 这些名字都是 `gpu` 的属性。“不超过”包括恰好相等。返回 `int`；一个序列都不行就返回 0。逐个试批大小也可以。
 #
 # 小例子：权重 64 字节，每个 token 的 K/V 4 字节，预算 64 字节，带宽 16 字节/s，峰值很高。S = 4 时，两个序列要 (64 + 32) / 16，也就是六秒。空间放得下四个。所以 `largest_batch(gpu, 4, 6)` 是 2。
+
 
 # %% exercise="largest_batch"
 def largest_batch(gpu, S, seconds):
@@ -956,6 +962,7 @@ predict("03.longest", value=None)
 #
 # </details>
 
+
 # %% tags=["claim-additive", "claim-units"]
 def additive_ms(B, kv, weights):
     """Llama-2-13B in bf16 on eight TPU v5e, where attention takes its turn: B sequences with `kv` bytes each."""
@@ -1014,4 +1021,3 @@ print(f"with 6.7 and 26 taken for GB: {additive_ms(1, 6.7e9, 26e9):.3f} ms; for 
 # **开放练习。** *简单*：换成 H200，重做那张批大小的表。哪些数不变？*中等*：一步里混着 32 个解码和 512 个提示词 token。瓶颈是什么？比单跑那 32 个慢多少？*研究*：用你测到的那些步，给读取和计算各拟合一个效率。再用它们预测没参与拟合的一步，准不准？
 #
 # **上一课：** [02 · 缓存有多大？](lessons/02_kv_cache_size.ipynb) · **下一课：** [04 · GQA 与 MLA](lessons/04_gqa_and_mla.ipynb)
-

@@ -28,7 +28,9 @@ def test_a_row_compares_token_by_token():
 
 def test_a_quick_run_stores_its_figures(tmp_path, capsys):
     out = tmp_path / "kv.json"
-    kv_quant.main(["--models", "tiny-gqa", "tiny-mla", "--schemes", "int2 per token, zero", "--quick", "--output", str(out)])
+    kv_quant.main(
+        ["--models", "tiny-gqa", "tiny-mla", "--schemes", "int2 per token, zero", "--quick", "--output", str(out)]
+    )
     stored = json.loads(out.read_text())
     assert stored["length"] == 192
     assert {"command", "date", "machine", "versions"} <= stored.keys()
