@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ctypes.util
 import os
+import signal
 
 if ctypes.util.find_library("cuda") is None:  # no NVIDIA driver: kernels run in Triton's interpreter
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: the tests of Ctrl-C need it heard
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 
