@@ -465,7 +465,8 @@ for tp in (1, 2, 8, 16):
     print(f"{tp:4} {float(share / GB):14g} GB {each:13,} {batches[0]:17} {batches[1]:18}")
 longest = kv_total_bytes(llama, 32768, 16)
 print(f"32,768 x 16: {longest / GIB:g} GiB = {longest / GB:.1f} GB")
-picture(pictures.grid, bytes_per_token=kv_bytes_per_token(llama), contexts=[2048, 4096, 8192, 32768], batches=[1, 4, 16], weights=140 * GB)  # fmt: skip
+sizes = {"contexts": [2048, 4096, 8192, 32768], "batches": [1, 4, 16]}
+picture(pictures.grid, bytes_per_token=kv_bytes_per_token(llama), weights=140 * GB, **sizes)
 
 # %% [markdown] lang="en"
 # Splitting over GPUs does not change the answer, as long as both are split. Beyond 8 GPUs the weights go on shrinking
@@ -965,13 +966,11 @@ print(f"command: {command['kv_bytes_per_token']:,} B a token, room for {room} se
 print(f"panel:   the same numbers: {all(f'{command[name]:,}' in shown.text for name in names)}")
 gemma, n = get_model("gemma-3-27b"), 32_768
 print()
-print(
-    f"{deepseek.name}: {deepseek.kv_lora_rank} + {deepseek.qk_rope_head_dim} = {deepseek.latent_dim} numbers a token in each of {deepseek.num_hidden_layers} layers"
-)
-print(
-    f"{gemma.name}: {gemma.num_windowed_layers} of {gemma.num_hidden_layers} layers keep {max(w or 0 for w in gemma.layer_windows):,} tokens. At {n:,} tokens a request takes ",
-    end="",
-)
+print(f"{deepseek.name}: {deepseek.kv_lora_rank} + {deepseek.qk_rope_head_dim} = {deepseek.latent_dim}", end=" ")
+print(f"numbers a token in each of {deepseek.num_hidden_layers} layers")
+window = max(w or 0 for w in gemma.layer_windows)
+print(f"{gemma.name}: {gemma.num_windowed_layers} of {gemma.num_hidden_layers} layers keep {window:,} tokens.", end=" ")
+print(f"At {n:,} tokens a request takes", end=" ")
 print(f"{kv_bytes_hybrid(gemma, gemma.layer_windows, n) / GB:.2f} GB, not {kv_total_bytes(gemma, n, 1) / GB:.2f} GB")
 print()
 print(shown.text)

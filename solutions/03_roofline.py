@@ -914,7 +914,7 @@ predict("03.longest", value=None)
 # arithmetic is done in 8 bits too.
 #
 # </details>
-# <details><summary>Is a GPU at 100% utilisation in `nvidia-smi` busy?</summary>
+# <details><summary>Is a GPU at 100% utilisation in <code>nvidia-smi</code> busy?</summary>
 #
 # No. That figure says that some kernel was running. A decode step of batch 1 can show 100% while the arithmetic units
 # wait.
@@ -933,7 +933,7 @@ predict("03.longest", value=None)
 #
 # </details>
 
-# %% [markdown] lang="zh" en="2d25768f"
+# %% [markdown] lang="zh" en="b6339008"
 # ## 常见问题
 #
 # <details><summary>为什么别处的表给出的每步时间不一样？</summary>
@@ -946,7 +946,7 @@ predict("03.longest", value=None)
 # 有，而且是双份。在斜线上，字节减半，时间就减半；腾出来的空间还能放 K/V。预填充则要连计算也用 8 位，才有收益。
 #
 # </details>
-# <details><summary>`nvidia-smi` 显示利用率 100%，GPU 就真的在忙吗？</summary>
+# <details><summary><code>nvidia-smi</code> 显示利用率 100%，GPU 就真的在忙吗？</summary>
 #
 # 不一定。这个数只说明有 kernel 在跑。批大小为 1 的解码也可以显示 100%，而计算单元其实在等。
 #

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -25,6 +26,7 @@ DECIMAL_COMMA = re.compile(
 )  # 20,9 or 0,066; 2,952 is in thousands
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?!\d|,)")
 NUMBER_AND_UNIT = re.compile(r"([+-]?[\d,_.]+(?:[eE][+-]?\d+)?(?:/\d+)?)\s*(.*)")
+WIDTH = 100  # characters
 ROUNDING = Fraction(1, 10**12)  # of a float that was computed, such as 22.5 * 1.024
 
 
@@ -40,7 +42,15 @@ def predict(id: str, value: Any = None, unit: str = "") -> None:
         lines = [str(error.args[0])]
     except Exception as error:
         lines = [f"this cannot be read as a number ({type(error).__name__}); write 12 or 1.5"]
-    print("\n".join(["[predict] " + lines[0], *("          " + line for line in lines[1:])]))
+    print(_folded(lines))
+
+
+def _folded(lines: list[str]) -> str:
+    """The lines under one another at the width of a notebook beside its list of files: a browser would cut inside a word."""
+    rows = [
+        row for line in lines for row in textwrap.wrap(line, WIDTH - 10, break_long_words=False, break_on_hyphens=False)
+    ]
+    return "\n".join(f"{'          ' if number else '[predict] '}{row}" for number, row in enumerate(rows))
 
 
 def _answer(question: Prediction, value: Any, unit: str) -> list[str]:

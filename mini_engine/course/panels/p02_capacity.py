@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from mini_engine.catalog import get_gpu, list_gpus, list_models
-from mini_engine.course.figures import BLUE, GREEN, GREY, RED
+from mini_engine.course.figures import BLUE, GREEN, RED
 from mini_engine.geometry import (
     kv_budget,
     kv_bytes_hybrid,
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LIGHT = "#B8B8B8"
+MIDDLE, LIGHT = "#9E9E9E", "#D6D6D6"
+"""Greys that stand apart from blue and red on a black-and-white print too."""
+
 SMALL = re.compile(r" = [\d.,e-]+ GB = [\d.,e-]+ GiB \(([\d.,]+ [KM]iB)\)")
 """Sizes below a GiB, as `format_bytes` writes them: the unit in parentheses is the one to read."""
 
@@ -46,7 +48,7 @@ def controls(model: str = "llama-3-70b", params: str = "") -> dict[str, Any]:
         "kv_dtype": ["bf16", "fp8", "fp32"],
         "context": {8192: contexts},
         "batch": {4: [1, 2, 4, 8, 16, 32, 64, 128, 256]},
-        "params": W.Text(value=params, placeholder="where they cannot be counted: 80e9, or 80e9, 3e9 active", **wide),
+        "params": W.Text(value=params, placeholder="such as 80e9, or 80e9, 3e9 active", **wide),
     }  # fmt: skip
 
 
@@ -97,7 +99,7 @@ def capacity(
 
 def _memory_bar(axes: Axes, s: Sizing) -> None:
     parts: list[tuple[Any, str]] = [
-        (s.weights_per_gpu, GREY),
+        (s.weights_per_gpu, MIDDLE),
         (s.overhead, LIGHT),
         (s.need, BLUE if s.fits_windowed else RED),
     ]
@@ -121,7 +123,9 @@ def _cache_bar(figure: Figure, s: CacheSizing) -> None:
 
 
 def _time_bar(axes: Axes, s: Sizing) -> None:
-    _stack(axes, [(float(s.step.weights) * 1e3, GREY), (float(s.step.kv) * 1e3, BLUE if s.fits_windowed else RED)], 0.5)
+    _stack(
+        axes, [(float(s.step.weights) * 1e3, MIDDLE), (float(s.step.kv) * 1e3, BLUE if s.fits_windowed else RED)], 0.5
+    )
     axes.barh(-0.5, float(s.step.compute) * 1e3, height=0.8, color=GREEN)
     axes.set_xlim(0, 1.05e3 * float(s.step.total))
     axes.set_ylim(-1, 1)
@@ -142,7 +146,7 @@ def _stack(axes: Axes, parts: list[tuple[float, str]], place: float = 0.0) -> No
 def _legend(figure: Figure, fits: bool) -> None:
     from matplotlib.patches import Patch
 
-    names = {"weights": GREY, "overhead": LIGHT, "K/V of the batch": BLUE if fits else RED, "compute": GREEN}
+    names = {"weights": MIDDLE, "overhead": LIGHT, "K/V of the batch": BLUE if fits else RED, "compute": GREEN}
     handles = [Patch(color=colour, label=name) for name, colour in names.items()]
     figure.legend(handles=handles, loc="lower center", ncols=4, fontsize=9, handlelength=1.2)
 

@@ -47,7 +47,7 @@ def formula_card() -> tuple[str, str]:
 
 def grid(figure: Figure, bytes_per_token: int, contexts: Sequence[int], batches: Sequence[int], weights: int) -> str:
     """Heat map of the cache over context and batch, in GiB. `weights` are bytes; cells above them get a frame."""
-    figure.set_layout_engine("constrained")
+    figure.set_layout_engine("constrained", h_pad=0.1)
     axes = figure.subplots()
     sizes = np.array([[bytes_per_token * context * batch for context in contexts] for batch in batches], dtype=object)
     shades = np.log(sizes.astype(float))
@@ -79,7 +79,7 @@ def grid(figure: Figure, bytes_per_token: int, contexts: Sequence[int], batches:
 
 def levers(figure: Figure, steps: Sequence[tuple[str, float]], context: int) -> str:
     """Waterfall of (lever, requests that fit once it is pulled) on a logarithmic axis. Returns the steps in words."""
-    figure.set_layout_engine("constrained")
+    figure.set_layout_engine("constrained", h_pad=0.1)
     axes = figure.subplots()
     before, words = None, []
     for place, (name, requests) in enumerate(steps):

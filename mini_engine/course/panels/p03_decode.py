@@ -54,7 +54,7 @@ def batching(figure: Figure, context: int, batch: int, gpu: str = "h100-sxm") ->
         axes.axvspan(min(fits + 0.5, 3000), 3000, color=ORANGE, alpha=0.12, linewidth=0)
         axes.set(xlim=(1, 2500), ylim=limits, xlabel="sequences, B")
         axes.set_title(title)
-    step.plot([], [], linewidth=8, color=ORANGE, alpha=0.25, label="does not fit")
+    step.fill([], [], facecolor="#FBF0DB", edgecolor=ORANGE, linewidth=0.8, label="does not fit")
     step.plot([], [], ":", color=RED, label="no batch is above")
     step.legend(loc="upper left", fontsize=8)
     work = share.flops_per_token + share.flops_per_score * context
@@ -62,7 +62,7 @@ def batching(figure: Figure, context: int, batch: int, gpu: str = "h100-sxm") ->
     ends = f"compute bound from batch {free:,} on" if free else "no batch is compute bound"
     slower = now / float(seconds(share, context, 1)) - 1
     return (
-        f"context {context:,}, batch {batch:,}: step {1e3 * now:,.1f} ms, {batch / now:,.0f} tokens/s ({slower:+.0%} time against "
+        f"context {context:,}, batch {batch:,}: step {1e3 * now:,.1f} ms, {batch / now:,.0f} tokens/s ({slower:+,.0%} time against "
         f"batch 1; {batch / float(seconds(share, context, batch, False)):,.0f} tokens/s without K/V); "
         f"{counted(fits, 'sequence')} fit{'s' if fits == 1 else ''}; no batch makes more than {ceiling:,.0f} tokens/s, by {by}; {ends}"
     )

@@ -81,7 +81,7 @@ def _bound(intensity: Any, ridge: Any) -> str:
     return "compute" if intensity >= ridge else "memory"
 
 
-KINDS = {"MHA 64/64": (64, GREY), "GQA 64/8": (8, BLUE), "MQA 64/1": (1, GREEN)}
+KINDS = {"MQA 64/1": (1, GREEN, ":"), "GQA 64/8": (8, BLUE, "-"), "MHA 64/64": (64, GREY, "--")}
 
 
 def attention(figure: Figure, context: int = 8192, head_dim: int = 128) -> str:
@@ -89,13 +89,13 @@ def attention(figure: Figure, context: int = 8192, head_dim: int = 128) -> str:
     figure.subplots_adjust(left=0.13, bottom=0.19)
     over_context, over_batch = figure.subplots(1, 2, sharey=True)
     contexts, batches = [2**i for i in range(17)], [2**i for i in range(11)]
-    for name, (kv_heads, colour) in KINDS.items():
+    for name, (kv_heads, colour, line) in KINDS.items():
         y = [float(attn_decode_intensity(64, kv_heads, head_dim, S)) for S in contexts]
-        over_context.plot(contexts, y, color=colour, label=name)
+        over_context.plot(contexts, y, line, color=colour, label=name)
     alone = float(attn_decode_intensity(64, 8, head_dim, context))
     shared = [float(attn_decode_intensity(64, 8, head_dim, context, sharers=B)) for B in batches]
     over_batch.plot(batches, [alone] * len(batches), color=BLUE, label="own contexts")
-    over_batch.plot(batches, shared, color=ORANGE, label="one shared context")
+    over_batch.plot(batches, shared, "--", color=ORANGE, label="one shared context")
     ridge = 989 / 3.35
     for axes, label, title in (
         (over_context, "tokens of context, S", "one sequence"),
@@ -106,10 +106,13 @@ def attention(figure: Figure, context: int = 8192, head_dim: int = 128) -> str:
         axes.set(xlabel=label, ylim=(0.3, 2e4))
         axes.set_title(title)
         axes.legend(loc="upper left", fontsize=8)
-    over_context.text(contexts[-1], ridge * 1.15, "ridge of an H100", ha="right", fontsize=8, color=RED)
+    over_context.text(contexts[-1], ridge * 1.3, "ridge of an H100", ha="right", fontsize=8, color=RED)
     over_context.set_ylabel("FLOP per byte")
     crossing = next(B for B in range(1, 10**5) if attn_decode_intensity(64, 8, head_dim, context, sharers=B) >= ridge)
-    ends = [f"{name} {float(attn_decode_intensity(64, k, head_dim, context)):.3g}" for name, (k, _) in KINDS.items()]
+    ends = [
+        f"{name} {float(attn_decode_intensity(64, k, head_dim, context)):.3g}"
+        for name, (k, *_) in reversed(KINDS.items())
+    ]
     return (
         f"at {context:,} tokens: {', '.join(ends)} FLOP/B; own contexts stay at {alone:.3g} for any batch; one context "
         f"shared by B sequences rises and passes the ridge at B = {crossing}"
@@ -132,7 +135,15 @@ def roofline(figure: Figure, points: Sequence[tuple[str, float]], gpu: str = "h1
         colour = BLUE if intensity < ridge else ORANGE
         axes.plot(intensity, rate, "o", color=colour, markersize=13, zorder=4)
         axes.text(
-            intensity, rate, f"{number}", color="white", fontsize=8, ha="center", va="center", zorder=5, weight="bold"
+            intensity,
+            rate,
+            f"{number}",
+            color="white" if colour == BLUE else "black",
+            fontsize=8,
+            ha="center",
+            va="center",
+            zorder=5,
+            weight="bold",
         )
         axes.text(0.5, 0.06 + 0.085 * (len(points) - number), f"{number}  {name}: {intensity:,.3g}",
                   transform=axes.transAxes, ha="left", va="center", fontsize=8.5, bbox=ON_WHITE)  # fmt: skip

@@ -116,7 +116,7 @@ def compare(figure: Figure, query_heads: int, kv_heads: int, latent: int, contex
     words = ", ".join(f"{name} {kept:,} and {float(ratio):.1f}" for name, (kept, ratio) in found.items())
     asked = f" ({kv_heads} would be more than the query heads)" if kv_heads > heads else ""
     return (
-        f"{query_heads} query heads, {heads} K/V {'head' if heads == 1 else 'heads'} in GQA{asked}, a latent of {latent} in MLA, "
+        f"{query_heads} query heads, {heads} K/V {'head' if heads == 1 else 'heads'} in GQA{asked}, a latent of {latent:,} in MLA, "
         f"context {context:,}: numbers per token and layer, and FLOP/B: {words}; an H100 needs {float(RIDGE):.1f}"
     )
 
@@ -125,7 +125,7 @@ def expand_or_absorb(
     figure: Figure, tokens: np.ndarray, expanded: np.ndarray, absorbed: np.ndarray, cached: int
 ) -> str:
     """FLOPs of one layer's attention against the number of new tokens in the pass. Returns where the lines cross."""
-    figure.set_layout_engine("constrained")
+    figure.set_layout_engine("constrained", h_pad=0.1)
     axes = figure.subplots()
     axes.plot(tokens, expanded, color=BLUE, label="expand: make keys and values, then attend")
     axes.plot(tokens, absorbed, color=ORANGE, label="absorb: attend to the latents")

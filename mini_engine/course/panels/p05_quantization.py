@@ -64,7 +64,7 @@ def loudness(figure: Figure, keys: Array, values: Array, each: int = 8) -> str:
 
     Returns the loudest channels in words.
     """
-    figure.set_layout_engine("constrained")
+    figure.set_layout_engine("constrained", h_pad=0.1)
     both = figure.subplots(1, 2, sharey=True)
     words = []
     for axes, x, name in zip(both, (keys, values), ("keys", "values")):
@@ -135,7 +135,7 @@ def plain_ticks(axes: Axes, ticks: list[float]) -> None:
 
 def number_lines(figure: Figure, largest: float = 16.0) -> str:
     """Which numbers from 0 to `largest` 8 bits can say: int8 with one scale, and fp8 e4m3. Returns the gaps in words."""
-    figure.set_layout_engine("constrained")
+    figure.set_layout_engine("constrained", h_pad=0.1)
     axes = figure.subplots()
     even = np.arange(128) * largest / 127
     floats = np.unique(fp8_e4m3(np.linspace(0, largest, 20_001)))

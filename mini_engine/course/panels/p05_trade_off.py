@@ -79,10 +79,10 @@ class TradeOff:
             "bf16", (0.58, 16), xytext=(0, -12), textcoords="offset points", ha="right", color=GREY, fontsize=9
         )
         bars.legend(loc="upper left", fontsize=8)
-        for by, colour, shift in (("token", ORANGE, -0.08), ("channel", BLUE, 0.08)):
+        for by, colour, marker, shift in (("token", ORANGE, "o", -0.08), ("channel", BLUE, "s", 0.08)):
             chosen = [point for (_, _, name), point in self.points.items() if LAYOUTS[name][0] == by]
             sizes, wrong = np.array(chosen).T
-            axes.scatter(sizes + shift, wrong, s=20, color=colour, label=f"keys per {by}")
+            axes.scatter(sizes + shift, wrong, s=20, color=colour, marker=marker, label=f"keys per {by}")
         size, error = self.points[bits, group, layout]
         shift = -0.08 if LAYOUTS[layout][0] == "token" else 0.08
         axes.scatter([size + shift], [error], s=170, facecolor="none", edgecolor=RED, linewidth=2.2, zorder=3)
@@ -94,7 +94,7 @@ class TradeOff:
             title="error of attention / its size (log)",
         )
         plain_ticks(axes, [0.003, 0.01, 0.03, 0.1, 0.3, 1])
-        axes.legend(loc="upper right", fontsize=9)
+        axes.legend(loc="upper right", fontsize=9, frameon=True, framealpha=1, edgecolor="none")
         numbers = 2 * self.k[0].size
         return (
             f"{bits} bits, groups of {group}, {layout}: {size:g} bits a number with scales and zeros, "
@@ -119,9 +119,9 @@ def kept(figure: Figure, tokens: int, window: int, sinks: int) -> str:
     dot = "o" if tokens == 1 else None  # a line needs two points
     sizes.plot(lengths, mask.sum(axis=1), color=BLUE, marker=dot, label="window and sinks")
     sizes.set(title="tokens in the cache", xlabel="tokens so far", xlim=(0, tokens + 1), ylim=(0, 1.1 * tokens))
-    sizes.legend(fontsize=9)
+    sizes.legend(loc="upper left", fontsize=9)
     for axis in (table.xaxis, table.yaxis, sizes.xaxis, sizes.yaxis):
-        axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+        axis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True, min_n_ticks=1))
     held, lost = int(mask[-1].sum()), tokens - int(mask[-1].sum())
     gone = "nothing is gone yet"
     if lost:
