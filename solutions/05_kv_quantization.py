@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   course:
-#     translated: false
-# ---
-
 # %% [markdown] lang="en" tags=["goals"]
 # # 05 · KV quantization, and lossy ways to shrink the cache
 #
@@ -16,6 +10,19 @@
 # - count what a quantized cache really takes, scales and zeros included;
 # - write an int8 quantizer and a cache that runs in the engine, and say why keys want another grouping than values;
 # - measure what a compression costs, with a test that bad quantizers do not pass, and say when a window loses.
+
+# %% [markdown] lang="zh" en="e508c6ed"
+# # 05 · KV 量化与缓存的有损压缩
+#
+# **字节减半，请求数翻倍。关键在于哪些数共用一个缩放因子，刻度又从哪里开始；效果如何，用自己测出的数说话。**
+#
+# 60 到 90 分钟 · 只用 NumPy，不需要 GPU · 先学第 01 课
+#
+# 学完这一课，你能够：
+#
+# - 算清楚量化后的缓存到底占多少字节，缩放因子和零点都算在内；
+# - 写出 int8 量化器和一个能在引擎里运行的缓存，并说清为什么键和值要用不同的分组方式；
+# - 测出一种压缩的代价，写一个能拦住错误量化器的测试，并说清窗口什么时候会吃亏。
 
 # %%
 from functools import partial
@@ -40,6 +47,11 @@ model, tokenizer, spec = tiny.model, tiny.tokenizer, tiny.spec
 #
 # The cache is too large, so use fewer bits. The obvious way: cut the range up to the largest number into equal steps, and
 # round everything to a step. Here is the engine with that in the place where it reads K and V.
+
+# %% [markdown] lang="zh" en="5cdd0df2"
+# ## 痛点
+#
+# 缓存太大，那就少用几位。最直接的做法：以最大的数为界，把整个范围等分成若干级，每个数都舍入到最近的一级。下面的引擎在读取 K 和 V 的地方就是这么做的。
 
 
 # %% tags=["claim-crude"]
@@ -74,6 +86,15 @@ for bits in (16, 8, 4, 3, 2):
 # the model, and that each has 8 GB left for its half ([lesson 02](lessons/02_kv_cache_size.ipynb)). How many requests of
 # 8,192 tokens fit?
 
+# %% [markdown] lang="zh" en="ffd39712"
+# 8 位：一字不差。4 位和 3 位：换了词。2 位：像卡住的唱片。不过，模型变差很久之后，文字看起来可能还是好好的，所以要靠测量。你会发现，同样是 3 位，可以比这里的 3 位好得多。改变结果的有两件事：哪些数共用一个步长，以及刻度从哪里开始。
+#
+# 先看看能赚到什么。
+#
+# ## 一个字节值多少
+#
+# Llama-3-70B 的一个 token 会在缓存里留下 163,840 个数。每个数占几个字节，由你来选。假设两块 GPU 分摊这个模型，每块还剩 8 GB 放自己的那一半缓存（[第 02 课](lessons/02_kv_cache_size.ipynb)）。放得下多少个 8,192 token 的请求？
+
 # %% tags=["claim-bytes-per-dtype"]
 llama = get_model("llama-3-70b")
 print("dtype   B per token        MiB   requests of 8,192 tokens in 8 GB, on each of two GPUs")
@@ -86,6 +107,11 @@ for dtype in ("fp32", "bf16", "fp8"):
 #
 # But integers need the size of their step, the **scale**. A code of 93 means nothing without it. Small groups of numbers share
 # one, and some formats also store where the group starts, the **zero**. These cost bytes.
+
+# %% [markdown] lang="zh" en="b5650280"
+# 从 bf16 换成 fp8，请求数不止翻倍，因为 5 是向下取整得来的。每个解码步要读的字节也少一半。
+#
+# 但整数编码还需要知道步长，也就是**缩放因子**（scale）。单看一个编码 93，什么也说明不了。一小组数共用一个缩放因子，有些格式还要存这一组从哪里开始，也就是**零点**（zero point）。这些都要占字节。
 
 # %%
 predict("05.bits", value=None)
@@ -102,6 +128,19 @@ predict("05.bits", value=None)
 # - Any exact kind of number will do.
 #
 # Small case: 32 numbers of 4 bits in one group, with a scale of 2 bytes: 16 + 2 = 18.
+
+# %% [markdown] lang="zh" en="d2fa5b0d"
+# ## 练习 5.1 - 把缩放因子算进去
+#
+# 难度 1/5 · 重要性 4/5 · 5 分钟 · 大约 2 行
+#
+# 写出 `quantized_bytes(numbers, bits, group, scale_bytes, zero_bytes)`：`numbers` 个数一共占多少字节。
+#
+# - 一个编码占 `bits` 位。编码是紧凑存放的：两个 4 位编码共用一个字节。
+# - 每 `group` 个数共用一个 `scale_bytes` 字节的缩放因子；如果有零点，再加 `zero_bytes` 字节。`numbers` 能被 `group` 整除。
+# - 返回什么数值类型都行，只要是精确的。
+#
+# 小例子：32 个 4 位的数为一组，缩放因子占 2 字节：16 + 2 = 18。
 
 
 # %% exercise="quantized_bytes"
@@ -128,6 +167,20 @@ quantized_bytes = check("05.quantized_bytes", quantized_bytes)
 # </details>
 #
 # Now the layouts that people use, and what their names leave out:
+
+# %% [markdown] lang="zh" en="e5196d60"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 两个和：一个是所有编码，一个是所有缩放因子和零点。一共有几组？
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 先把所有编码的位数换算成字节。再看有多少组，每组多占几个字节。
+#
+# </details>
+#
+# 下面是实际在用的几种格式，看看名字里没写出来的部分：
 
 # %% tags=["claim-scales-counted"]
 layouts = {  # bits, group, bytes of a scale, bytes of a zero
@@ -173,6 +226,37 @@ for name, layout in layouts.items():
 # And `dequantize(codes, scale)`: codes times scale, in float32. Widen both first, as NumPy multiplies int8 by float16 in float16.
 #
 # Small case: x = [1, 2, 4] has a scale of 4 / 127 = 0.0315 and the codes 32, 64 and 127.
+
+# %% [markdown] lang="zh" en="1deb3d04"
+# “4 位”其实是 4.5 位或 5 位，“2 位”其实是 3 位。
+#
+# ## 缩放因子与整数编码
+#
+# 编码从 -127 到 127 的**对称**量化器，对一组数 x 是这样做的：
+#
+# $$\text{scale} = \frac{\max |x|}{127} \qquad \text{code} = \mathrm{round}\Big(\frac{x}{\text{scale}}\Big) \qquad x \approx \text{code} \cdot \text{scale}$$
+#
+# 缩放因子就是步长。所以任何一个数的误差，都不超过本组缩放因子的一半。
+#
+# 我们的数组是 x[T, K, D]：token、头、通道。**axis** 决定哪些数共用一个缩放因子。
+#
+# - `axis=-1`：同一个 token、同一个头的各个通道共用。**逐 token** 一个缩放因子，形状为 [T, K, 1]。
+# - `axis=0`：同一个通道的所有 token 共用。**逐通道**一个缩放因子，形状为 [1, K, D]。
+#
+# ## 练习 5.2 - 量化与反量化
+#
+# 难度 3/5 · 重要性 5/5 · 25 分钟 · 大约 7 行
+#
+# 写出 `quantize(x, axis, bits=8)`，返回 `(codes, scale)`。
+#
+# - 编码为 `int8`，形状与 x 相同，取值从 -largest 到 largest，其中 `largest = 2 ** (bits - 1) - 1`。
+# - 缩放因子为 `float16`，形状与 x 相同，只是 `axis` 那一维为 1。它要存下来，所以它自己也被舍入过。
+# - 每个数还原后的误差不超过缩放因子的一半；这里说的是存下来的那个缩放因子。
+# - 全零的组还原后仍是零。不要把 NaN 转成 int8：结果是未定义的。
+#
+# 还有 `dequantize(codes, scale)`：编码乘以缩放因子，结果为 float32。先把两者都转成更宽的类型，因为 NumPy 计算 int8 乘 float16 时用的是 float16。
+#
+# 小例子：x = [1, 2, 4]，缩放因子是 4 / 127 = 0.0315，编码是 32、64 和 127。
 
 
 # %% exercise="quantize"
@@ -221,6 +305,27 @@ dequantize = check("05.dequantize", dequantize)
 # nats. Exact and lossy runs read the same 255 tokens, so compare them token by token. After the ± stands one standard error of
 # the mean difference. What is below two of them could be noise.
 
+# %% [markdown] lang="zh" en="509b16c1"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# `np.abs(x).max(axis=axis, keepdims=True)` 的形状正是缩放因子需要的形状。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 先得到缩放因子，而且是存下来的那个。再用 float64 把 x 除以它，注意它为 0 的地方。`np.rint` 是舍入，`astype` 是截断。
+#
+# </details>
+# <details><summary>提示 3：“codes fit the scale that is stored”这一项不通过</summary>
+#
+# 要么除的是精确的缩放因子，存的却是舍入过的；要么是用 float16 做的除法。差得再小，乘上 127 就不小了。
+#
+# </details>
+#
+# ## 模型损失了什么
+#
+# 用《白鲸》中的一章来评判，模型训练时没见过它。**损失**（loss）衡量模型预测下一个 token 有多差，单位是 nat。精确的和有损的读的是同样的 255 个 token，所以可以逐 token 比较。± 后面是平均差值的一个标准误差。不到两个标准误差的差别，可能只是噪声。
+
 # %% tags=["claim-int8-free"]
 text = tokenizer.encode((data_dir() / "text" / "moby_dick_61.txt").read_text(encoding="utf-8"))[:256]
 
@@ -262,6 +367,12 @@ for bits in (3, 2):
 # Real keys and values of layer 1, from the chapter. A column is a channel, a row the mean of 8 tokens. Printed above it:
 # the largest magnitudes of the five loudest channels, divided by the median channel's.
 
+# %% [markdown] lang="zh" en="2a8aceac"
+# 8 位的代价小到测不出来，4 位的代价也很小。2 位要付出半个 nat：困惑度是 e 的 loss 次方，会增加一半以上。算上缩放因子，2 位编码实际占 2.5 位；而所有数共用一个步长的 3 位做法，代价还不到它的一半。2 位编码为什么这么差？看看这些数本身。
+#
+# ## 键有离群通道
+#
+# 下面是第 1 层真实的键和值，来自那一章文本。一列是一个通道，一行是 8 个 token 的平均。图的上方打印了每层幅值最大的五个通道：它们的最大幅值，除以各通道最大幅值的中位数。
 
 # %% tags=["claim-loud-channels"]
 kept = {}
@@ -294,6 +405,11 @@ picture(pictures.loudness, keys=k, values=v)
 #
 # With one scale per token, a loud channel and its neighbours share. A guess, with numbers like those in the picture:
 
+# %% [markdown] lang="zh" en="c2eaf620"
+# 第 1 到 3 层里，键有两三个通道达到中位数的三倍。还有一些较淡的条纹，例如第 9 列和第 43 列，达到两倍。值没有条纹；第 0 层的键也和值差不多。第 41 列和第 57 列此消彼长：RoPE 让一个向量缓慢地转过这两个通道。
+#
+# 如果逐 token 设缩放因子，离群通道和它的邻居就得共用一个。猜一猜，数字和图里的差不多：
+
 # %%
 predict("05.neighbours", value=None)
 
@@ -301,6 +417,11 @@ predict("05.neighbours", value=None)
 # ## Who shares a scale
 #
 # So cut the table the other way. Give each channel of the keys a scale of its own.
+
+# %% [markdown] lang="zh" en="623f15eb"
+# ## 哪些数共用一个缩放因子
+#
+# 那就换个方向切：让键的每个通道都有自己的缩放因子。
 
 # %% tags=["diagram", "claim-neighbours"]
 token = np.concatenate([[14.0], np.linspace(-4.4, 4.4, 31)]).reshape(1, 1, 32)
@@ -331,6 +452,19 @@ svg(*pictures.who_shares_a_scale())
 #
 # Who shares a scale, and where it begins: two choices, four answers.
 
+# %% [markdown] lang="zh" en="9eba8b95"
+# 4 位时，普通通道（quiet）的编码有四分之一是 0，而 loss 几乎没动。2 位时，几乎全是 0。
+#
+# 从这里起改用引擎自带的编解码器。`IntCodec` 会把 4 位和 2 位编码紧凑存放，并且在更小的分组里共用缩放因子。`group=32` 表示一个 token 的 32 个通道，或者一个通道的 32 个 token。（你的 `axis=0` 是所有 token 共用。）
+#
+# ## 刻度从哪里开始：零点
+#
+# 2 位的对称编码只有 -1、0 和 1，四个编码只用了三个。而且离群通道里的数离 0 很远，彼此却很近，所以范围的大部分是空的。**非对称**量化器从这一组的最小值开始，这个最小值就是**零点**，也要存下来：
+#
+# $$\text{zero} = \min x \qquad \text{scale} = \frac{\max x - \min x}{2^\text{bits} - 1} \qquad \text{code} = \mathrm{round}\Big(\frac{x - \text{zero}}{\text{scale}}\Big) \qquad x \approx \text{zero} + \text{code} \cdot \text{scale}$$
+#
+# 哪些数共用缩放因子，刻度从哪里开始：两个选择，四种组合。
+
 # %% tags=["claim-zero"]
 
 
@@ -360,6 +494,11 @@ for zero in (False, True):
 #
 # What happens to every channel and token, at 4 bits with a zero:
 
+# %% [markdown] lang="zh" en="b474bf11"
+# 同一行里位数相等：没有零点时，键逐通道能让代价减半；有零点时，能省掉六分之五。同一列里，零点多占半位，省得更多。两样都需要：合起来，3 位的代价已经和噪声分不开；同样是 3 位，所有数共用一个步长要付出 0.172。
+#
+# 再看 4 位、有零点时，每个通道和每个 token 的误差：
+
 # %% tags=["claim-error-by-channel"]
 picture(pictures.errors, keys=k, values=v, height=3.6)
 
@@ -368,6 +507,11 @@ picture(pictures.errors, keys=k, values=v, height=3.6)
 # The loud channels then do best, as their numbers lie close together: the zero again. For values, below, the two ways come out even.
 #
 # Now keys and values apart, the other one exact (the costs need not add up):
+
+# %% [markdown] lang="zh" en="94cf5383"
+# 左上：逐 token 共用缩放因子时，普通通道的误差最大能到自身大小的三分之一。改成逐通道，键的误差减半。这时离群通道反而最好，因为它们的数彼此靠得很近：又是零点的功劳。下面一行是值，两种做法不相上下。
+#
+# 现在把键和值分开看，每次只量化其中一个，另一个保持精确（两份代价不一定能直接相加）：
 
 # %% tags=["claim-keys-or-values"]
 per = {by: through(IntCodec(2, by, group=32, symmetric=False)) for by in ("token", "channel")}
@@ -385,6 +529,13 @@ for by in per:
 #
 # Try it. The left bar is what a number takes; every dot is one setting, the ring is yours. Attention may be off by a tenth
 # where the loss shows nothing: it is one of many terms in a token's state, and the loss asks for the next token only.
+
+# %% [markdown] lang="zh" en="ff554417"
+# 键需要这种分组。对于值，误差范围重叠，逐通道甚至略好一点。那么值为什么要逐 token？原因在于先后顺序：token 一到，它的缩放因子就能确定；而一个通道的分组要等到最后一个 token 才完整。
+#
+# 这就是 **KIVI**（Liu 等，2024，[arXiv:2402.02750](https://arxiv.org/abs/2402.02750)）：键逐通道，值逐 token，每组一个零点，2 位编码。作者在更大的模型上发现，值逐通道会明显变差。
+#
+# 自己试试。左边的柱子是一个数实际占的位数；右边每个点是一种设置，圆圈是你选的那个。注意力的误差可以到十分之一，loss 却看不出来：注意力只是 token 状态里众多项中的一项，而 loss 只问下一个 token 是什么。
 
 # %% tags=["claim-trade-off"]
 trade_off = panels.TradeOff(q, k, v)
@@ -405,6 +556,19 @@ panel(trade_off.draw, bits={4: [2, 4, 8]}, group={32: [8, 16, 32]}, layout=list(
 # - `nbytes` is what `capacity` tokens take: 1 byte a number and 2 a scale. Keep no floats beside them.
 # - `num_tokens` counts the tokens that every layer holds. One token too many raises `MemoryError`, names the capacity and
 #   changes nothing.
+
+# %% [markdown] lang="zh" en="f937690b"
+# ## 练习 5.3 - 用 int8 存储的缓存
+#
+# 难度 3/5 · 重要性 5/5 · 20 分钟 · 大约 15 行
+#
+# 只在送进注意力之前舍入一下，一个字节也省不下来。现在写一个真正存编码的缓存，接口和第 01 课的一样：`Int8KVCache(num_layers, capacity, num_kv_heads, head_dim)`。
+#
+# - `append(layer, k, v)` 接收某一层的 T 个新 token，即 k[T, K, D] 和 v[T, K, D]。每个 token 的每个头用一个缩放因子来量化，保存编码和缩放因子。
+# - 它返回这一层到目前为止的全部内容，新 token 也在内，而且已经反量化：(k_all[S, K, D], v_all[S, K, D])。
+# - 一个 token 从第一次 `append` 起，每次返回的内容都不变。
+# - `nbytes` 是 `capacity` 个 token 占的字节数：一个数 1 字节，一个缩放因子 2。除此之外不要再留浮点数。
+# - `num_tokens` 是每一层都已存下的 token 数。多出一个 token 就抛出 `MemoryError`，写明容量，并且什么都不改动。
 
 
 # %% exercise="Int8KVCache"
@@ -469,6 +633,27 @@ Int8KVCache = check("05.int8_cache", Int8KVCache)
 #
 # The engine takes it with one argument:
 
+# %% [markdown] lang="zh" en="a32cb159"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 从第 01 课的缓存出发。原来是两个浮点数组，现在需要四个：K 和 V 各有编码和缩放因子。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 1. 编码：int8 `[L, capacity, K, D]`。缩放因子：float16 `[L, capacity, K, 1]`。K 一份，V 一份。
+# 2. `append`：先检查放不放得下，再用 `axis=-1` 量化，从该层当前长度处写入编码和缩放因子，然后更新长度。
+# 3. 对 K 和 V，都返回前 `end` 行经 `dequantize` 还原的结果。
+#
+# </details>
+# <details><summary>提示 3：“what comes back for a token never changes”这一项不通过</summary>
+#
+# 新 token 原样返回了，下一次返回的却是舍入过的。应该直接返回由编码还原的结果。
+#
+# </details>
+#
+# 引擎只需要一个参数就能用上它：
+
 # %% tags=["claim-engine-runs-int8", "claim-bytes-checked"]
 from mini_engine.attention import QuantizedKVCache, kivi_cache
 
@@ -504,6 +689,15 @@ print(f"{'bf16':<20} {'':>22} {992 * kv_bytes_per_token(spec, 'bf16'):15,} B")
 #
 # GPUs also compute with **fp8**. The kind used for caches, e4m3, has a sign, 4 bits of exponent and 3 bits after the leading one.
 # Every number brings its exponent, so it works without a scale. Some engines add one per tensor, to shift its range.
+
+# %% [markdown] lang="zh" en="7636455c"
+# 你的 int8 缓存写出的文本一字不差。另一个改了文本，分岔处的两个 token 分数很接近。改了就是变差吗？只看一个样本，说不准。
+#
+# 字节数与公式一致。992 个 token 正好是 31 个满组，每组 32 个。剩下的零头要以 float32 等到凑满一组，所以上下文很短时 KIVI 省不了多少。
+#
+# ## fp8：一个字节的浮点数
+#
+# GPU 也能直接用 **fp8** 计算。缓存用的是 e4m3：一位符号，4 位指数，首位之后再保留 3 位。每个数自带指数，所以没有缩放因子也能用。有些引擎会给整个张量加一个，用来平移它的范围。
 
 # %%
 predict("05.fp8", value=None)
@@ -546,6 +740,20 @@ picture(pictures.number_lines, height=2.4)
 # of a test of vLLM's int8 cache: an error of 0.1 plus a tenth of the number
 # ([test_per_token_kv_cache.py](https://github.com/vllm-project/vllm/blob/main/tests/quantization/test_per_token_kv_cache.py), read in 2026).
 
+# %% [markdown] lang="zh" en="cd7a58a4"
+# int8 的编码均匀分布，fp8 的编码集中在 0 附近。所以 fp8 不怕离群通道。从 2^-6 到 448，每个数的误差最多是自身的十七分之一，大数小数都一样。再小，间隔就不再缩小；再大，就被截到 448。
+#
+# 在这些键和值上，int8 的精度是 fp8 的四倍，而两者的代价都和噪声分不开。分页引擎只用一个选项 `kv_cache_dtype`，两种都能选。这里的 `'auto'` 是 float32，所以 fp8 占的是四分之一，不是一半。int8 比 fp8 多占八分之一，因为这个引擎的缩放因子是 float32；如果是 2 字节的缩放因子，就只多十六分之一。
+#
+# ## 每种压缩都要有回归测试
+#
+# 有人为了提速重写了量化器。你怎么知道它还是对的？两个问题，两种测试。
+#
+# 1. *代码做到它承诺的了吗？* 测这个承诺：半个缩放因子。
+# 2. *这个承诺对模型来说够用吗？* 测模型。
+#
+# 下面是一批写错的量化器，键逐通道，值逐 token。loss 找得出它们吗？宽松的误差界呢？这里借用 vLLM 的 int8 缓存测试里的界：允许误差为 0.1 加上数值的十分之一（[test_per_token_kv_cache.py](https://github.com/vllm-project/vllm/blob/main/tests/quantization/test_per_token_kv_cache.py)，2026 年查阅）。
+
 # %% tags=["claim-loss-misses-bugs"]
 from mini_engine.course.exercises.e05_check_quantizer import WRONG
 
@@ -575,6 +783,20 @@ print(f"the loose bound catches {caught} of {len(WRONG)}")
 # - Keep the largest magnitude of every group between 0.01 and 1,000,000, or at 0. There, a float16 scale is precise.
 # - Think about the numbers you draw. Each mistake needs a place to show: a loud channel, a quiet token, a negative peak, a
 #   group of zeros, both axes.
+
+# %% [markdown] lang="zh" en="acb39a2a"
+# 在 loss 里显眼的只有三个。用截断代替舍入，几乎不花代价。7 位看起来反而更好。把零变成 NaN 的那个毫无痕迹，因为这段文本里没有全零的组；你的文本迟早会有。宽松的界放过了十倍于承诺的误差，因为这里半个缩放因子大约是 0.01。两者都没能全部找出来。loss 回答的是第二个问题，不是第一个。
+#
+# ## 练习 5.4 - 能拦住错误量化器的测试
+#
+# 难度 3/5 · 重要性 5/5 · 15 分钟 · 大约 8 行
+#
+# 写出 `check_quantizer(roundtrip)`。`roundtrip(x, axis)` 把 x[T, K, D] 量化成 8 位再还原。如果它违背承诺，就抛出 `AssertionError`；如果守住承诺，就正常返回。
+#
+# - 承诺：每个数的误差最多是半个缩放因子。缩放因子是本组的最大幅值除以 127。
+# - 允许比一半多五十分之一：正确的量化器对存下来的缩放因子有不同的舍入方式。
+# - 每组的最大幅值要在 0.01 到 1,000,000 之间，或者为 0。在这个范围里，float16 的缩放因子足够精确。
+# - 想清楚要生成什么样的数。每种错误都要有地方露出来：一个幅值特别大的通道、一个幅值特别小的 token、一个负的峰值、一组全零，以及两个 axis。
 
 
 # %% exercise="check_quantizer"
@@ -621,6 +843,29 @@ check_quantizer = check("05.check_quantizer", check_quantizer)
 #
 # Exact is float32 here. Int8 has a scale for each token and head, int4 and int2 one for 32 numbers.
 
+# %% [markdown] lang="zh" en="ee8f14cf"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 检查先要你找出一个：做截断的那个量化器。它的误差最大能到一整个缩放因子，所以半个缩放因子的界就能找到它。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 生成大小相差悬殊的 x。把一个 token 设为 0，让一个通道幅值很大且为负。对每个 axis，都由 x 自己算出各组的半个缩放因子，再断言没有误差超过它。
+#
+# </details>
+# <details><summary>提示 3：“zeros become NaN”漏网了</summary>
+#
+# 任何与 NaN 的比较都是假。要断言所有误差都小，而不是断言没有误差大。
+#
+# </details>
+#
+# ### 第二个问题，用真实模型回答
+#
+# 要回答第二个问题，需要你真正要部署的模型，以及和用户任务相近的任务。所以本项目测了 SmolLM2-135M：一章没见过的文本上的 loss，还有**检索**。十段 512 个 token 的文本，每段平均分成四部分，各藏一个事实，最后逐一提问。事实的写法是 "The number of Clara is 48213"。
+#
+# 这里的精确是指 float32。int8 是每个 token 的每个头一个缩放因子，int4 和 int2 是每 32 个数一个。
+
 # %% tags=["nbval-ignore-output", "claim-real-model", "claim-window-real"]
 import json
 
@@ -654,6 +899,20 @@ for name, row in smol["schemes"].items():
 # cache stops growing at w. Mistral-7B v0.1 was trained with a window of 4,096 in every layer, Gemma-3 with windows in
 # five layers of six.
 
+# %% [markdown] lang="zh" en="0ca20b7d"
+# 要比，就在位数相同的前提下比。
+#
+# - **8 位**没有代价，loss 和事实都没有损失。fp8 每个 token 占 11,520 B，int8 占 11,880 B，多出来的是缩放因子。
+# - **4.5 位**：逐 token 时，loss 增加十分之一个 nat，事实丢了将近一半。换成 KIVI 的分组，代价只有五分之一，能找回 28 个事实。
+# - **5 位**：加上零点，两种分组都变好。用 KIVI 的分组，loss 只增加百分之一个 nat，事实一个也没丢。
+# - **3 位**会毁掉这个模型。KIVI 的分组挽回了大部分 loss，却没找回一个事实。KIVI 作者用的模型有它的五十倍大。
+#
+# 低于 8 位时，tiny-gqa 的损失要小得多。最后两行仍用 float32，但只留 128 个 token，是 512 个的四分之一，所以字节数与 fp8 相同。加上 sink，代价是十分之一个 nat，和 4.5 位逐 token 一样。可是一个找到 19 个事实，另一个只找到 8 个，而且都在最后那部分。loss 是平均值，而真正要用到前文事实的 token 很少。所以两种测试都要跑。
+#
+# ## 窗口：忘掉中间
+#
+# 另一种有损的办法是少留 token。**滑动窗口**大小为 w 时，每个 token 只看最近的 w 个 token，自己也算在内，缓存长到 w 就不再增长。Mistral-7B v0.1 训练时每一层都用 4,096 的窗口，Gemma-3 则是六层中有五层用窗口。
+
 # %%
 predict("05.window", value=None)
 
@@ -672,6 +931,9 @@ for name in ("gemma-3-1b", "mistral-7b-v0.1"):
 # somewhere. Models learn to park what they do not need on the first tokens, and a window drops those. StreamingLLM (Xiao et
 # al. 2024, [arXiv:2309.17453](https://arxiv.org/abs/2309.17453)) keeps the first four tokens as well, as **attention sinks**. Blue is
 # what a query sees, grey is what it would have seen:
+
+# %% [markdown] lang="zh" en="c5f224a3"
+# 这些模型是带着窗口*训练*出来的。没有这样训练过的模型会坏掉，原因有点出人意料。softmax 的权重总得放在某处。模型学会了把用不上的权重放在最前面的几个 token 上，而窗口恰好把它们丢了。StreamingLLM（Xiao 等，2024，[arXiv:2309.17453](https://arxiv.org/abs/2309.17453)）额外留下最前面的四个 token，称为 **attention sink**。蓝色是查询能看到的，灰色是本来能看到的：
 
 # %% tags=["claim-window-panel"]
 panel(panels.kept, tokens=(64, 1, 96), window=(16, 1, 96), sinks=(4, 0, 16))
@@ -702,6 +964,21 @@ for size in (8, 16, 32, 128):
 #
 # Back to the two GPUs. How many requests fit with KIVI's 2-bit codes, once they are all coded?
 
+# %% [markdown] lang="zh" en="c2ac7662"
+# 在 tiny-gqa 上，大小为 32 的窗口几乎没有代价，有没有 sink 也无所谓。SmolLM2 的最后两行却不是这样。没有 sink 时，困惑度翻倍，因为 0.72 nat 就是两倍。四个 sink 能挽回大半。但窗口之外的内容已经没了。sink 保住的是低 loss，保不住说过的任何话。
+#
+# 所以 tiny-gqa 能过关，是因为它从来没学会看远处。**测试只能测出模型本来就有的能力受了什么损失。** 小模型、短提示词、只看困惑度，陷阱都在这里。
+#
+# 窗口砍的是 token 数 s。在砍 s 之前，先管理好它，这样什么也不丢（后面几课，待推出）：
+#
+# - 分页：空间一块一块地给，不必按最长的回答预留；
+# - 提示词相同的请求共用同样的块；
+# - 抢占：把一个请求的空间让给另一个，以后再重算或者拷回来。
+#
+# ## 自测
+#
+# 回到那两块 GPU。用 KIVI 的 2 位编码，假设所有 token 都已编码，放得下多少个请求？
+
 # %% tags=["self-check"]
 predict("05.requests", value=None)
 
@@ -727,6 +1004,27 @@ predict("05.requests", value=None)
 # > - Decoding. The loss reads a whole text in one pass, so groups of keys know the tokens to come.
 # > - Rotations, learned codebooks, quantizing before RoPE: all exist, and all need the same two tests.
 
+# %% [markdown] lang="zh" en="29063671"
+# ## 在生产系统中
+#
+# 以下内容依据 2026 年 vLLM main 分支、SGLang 0.5.23、llama.cpp 和 Transformers 5.24.0 的源码。
+#
+# | 本课 | vLLM | SGLang | 其他 |
+# |---|---|---|---|
+# | 缓存的字节数 | `--kv-cache-dtype fp8` | `--kv-cache-dtype fp8_e4m3` | llama.cpp：`--cache-type-k q8_0` |
+# | 逐 token 的 int8 编码 | `int8_per_token_head` | - | q8_0：32 个数一个缩放因子 |
+# | 键逐通道 | - | - | Transformers：`QuantizedCache`，值也逐通道 |
+# | 窗口 | `SlidingWindowSpec` | `SWATokenToKVPoolAllocator` | Transformers：`DynamicSlidingWindowLayer` |
+#
+# **各自什么时候吃亏。** int8 和 fp8：上下文太短，显存和时间主要花在权重上。低于 8 位：解包要花时间，长推理会把小误差累积起来。KIVI：上下文很短，大部分还没来得及编码。窗口：凡是要用到窗口之外内容的任务。
+#
+# > **这一课没有说明的事**
+# >
+# > - 速度。我们的缓存每一步都把全部内容还原一遍；真正的 kernel 在寄存器里还原。
+# > - 大模型。它们的离群通道比这里的更突出，值逐通道也会变差。
+# > - 解码。这里的 loss 一次读完整段文本，所以键的分组能看到后面的 token。
+# > - 旋转、学习出来的码本、在 RoPE 之前量化：都有人做，也都需要同样的两种测试。
+
 # %% [markdown] lang="en" tags=["question"]
 # ## Questions that people ask
 #
@@ -741,6 +1039,20 @@ predict("05.requests", value=None)
 #
 # Engines do that for fp8, whose exponent forgives it. A louder text is then clipped. Integers would waste most codes on
 # quiet groups.
+#
+# </details>
+
+# %% [markdown] lang="zh" en="c6ad872c"
+# ## 常见问题
+#
+# <details><summary>KIVI 是 8 位的方法还是 4 位的方法？</summary>
+#
+# 都不是：它是 2 位的方法；以 32 个数为一组，算上缩放因子和零点是 3 位，相当于 16 位的 1/5.33。论文摘要报告：包括权重在内的峰值显存降到原来的 1/2.6，批大小最多是原来的 4 倍，吞吐量是原来的 2.35 到 3.47 倍。这些是作者在自己的 GPU 上测得的。
+#
+# </details>
+# <details><summary>为什么不事先测好一个缩放因子，给整个缓存共用？</summary>
+#
+# 引擎对 fp8 就是这么做的，因为每个数自带的指数能兜底。遇到幅值更大的文本，就会被截断。换成整数，在幅值小的组里，大部分编码都浪费了。
 #
 # </details>
 
@@ -763,3 +1075,22 @@ predict("05.requests", value=None)
 # keys before RoPE, and rotate after reading. What happens to the stripes?
 #
 # **Back:** [04 · GQA and MLA](lessons/04_gqa_and_mla.ipynb)
+
+# %% [markdown] lang="zh" en="7929007c"
+# ## 三句话总结
+#
+# - 缩放因子和零点都要算：int8 以 32 个数为一组是 8.5 位，带零点的 4 位是 5 位，2 位是 3 位。
+# - 键有离 0 很远的离群通道，所以需要逐通道的缩放因子，还要零点；值用逐 token 的缩放因子。
+# - 每种压缩都要两种测试：对代码，测半个缩放因子；对模型，测带误差范围的 loss，再加检索。
+#
+# | 术语 | 英文 | 含义 |
+# |---|---|---|
+# | 量化 | quantization | 编码，加上让编码有意义的缩放因子 |
+# | 缩放因子、零点 | scale, zero | 一组数的步长，以及刻度的起点 |
+# | 离群通道 | outlier channel | 幅值远大于其他通道的通道 |
+# | 注意力汇点 | attention sink | 最前面的几个 token，承接没处放的权重 |
+# | 滑动窗口 | sliding window | 最近的 w 个 token，别的都没有 |
+#
+# **开放练习。** *简单*：给 `quantize` 加上比头更小的分组。代价是什么，收益是什么？*中等*：在 RoPE 之前量化键，读出之后再旋转。那些条纹会怎样？
+#
+# **上一课：** [04 · GQA 与 MLA](lessons/04_gqa_and_mla.ipynb)
