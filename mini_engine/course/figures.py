@@ -70,7 +70,7 @@ def png(figure: Figure, colours: int = 64) -> bytes:
 def img(data: bytes, alt: str) -> str:
     """An HTML image that carries its own PNG and says in `alt` what it shows."""
     code = base64.b64encode(data).decode("ascii")
-    return f'<img src="data:image/png;base64,{code}" alt="{html.escape(alt, quote=True)}">'
+    return f'<img src="data:image/png;base64,{code}" alt="{html.escape(alt, quote=True)}" style="max-width:100%">'
 
 
 class Picture:

@@ -34,7 +34,7 @@ def shown() -> Any:
 def parts(shown: Any) -> tuple[str, str, bytes]:
     """Readout, alternative text and picture as they stand in the one HTML value."""
     status, picture_, alt = re.fullmatch(
-        r'<p role="status">(.*)</p><img src="data:image/png;base64,([^"]*)" alt="([^"]*)">', shown.view.value
+        r'<p role="status">(.*)</p><img src="data:image/png;base64,([^"]*)" alt="([^"]*)"[^>]*>', shown.view.value
     ).groups()
     return html.unescape(status), html.unescape(alt), base64.b64decode(picture_)
 
