@@ -14,7 +14,7 @@
 # %% [markdown] lang="zh" en="e508c6ed"
 # # 05 · KV 量化与缓存的有损压缩
 #
-# **字节减半，请求数翻倍。关键在于哪些数共用一个缩放因子，刻度又从哪里开始；效果如何，用自己测出的数说话。**
+# **字节减半，请求数翻倍。关键在于哪些数共用一个缩放因子，刻度又从哪里开始；效果如何，要靠你亲手测出的数说话。**
 #
 # 60 到 90 分钟 · 只用 NumPy，不需要 GPU · 先学第 01 课
 #
@@ -87,13 +87,13 @@ for bits in (16, 8, 4, 3, 2):
 # 8,192 tokens fit?
 
 # %% [markdown] lang="zh" en="ffd39712"
-# 8 位：一字不差。4 位和 3 位：换了词。2 位：像卡住的唱片。不过，模型变差很久之后，文字看起来可能还是好好的，所以要靠测量。你会发现，同样是 3 位，可以比这里的 3 位好得多。改变结果的有两件事：哪些数共用一个步长，以及刻度从哪里开始。
+# 8 位：一字不差。4 位和 3 位：换了词。2 位：像卡住的唱片。不过，模型早已变差，文字看起来可能还是好好的，所以要靠测量。你会发现，同样是 3 位，可以比这里的 3 位好得多。改变结果的有两件事：哪些数共用一个步长，以及刻度从哪里开始。
 #
-# 先看看能赚到什么。
+# 先看看能省出什么。
 #
 # ## 一个字节值多少
 #
-# Llama-3-70B 的一个 token 会在缓存里留下 163,840 个数。每个数占几个字节，由你来选。假设两块 GPU 分摊这个模型，每块还剩 8 GB 放自己的那一半缓存（[第 02 课](lessons/02_kv_cache_size.ipynb)）。放得下多少个 8,192 token 的请求？
+# Llama-3-70B 的一个 token 会在缓存里留下 163,840 个数。每个数占几个字节，由你来选。假设两块 GPU 分摊这个模型，每块还剩 8 GB 放自己的那一半缓存（[第 02 课](lessons/02_kv_cache_size.ipynb)）。长度为 8,192 个 token 的请求，放得下多少个？
 
 # %% tags=["claim-bytes-per-dtype"]
 llama = get_model("llama-3-70b")
@@ -109,7 +109,7 @@ for dtype in ("fp32", "bf16", "fp8"):
 # one, and some formats also store where the group starts, the **zero**. These cost bytes.
 
 # %% [markdown] lang="zh" en="b5650280"
-# 从 bf16 换成 fp8，请求数不止翻倍，因为 5 是向下取整得来的。每个解码步要读的字节也少一半。
+# 从 bf16 换成 fp8，请求数不止翻倍，因为 5 是向下取整得来的。每个解码步要从缓存里读的字节数也减半。
 #
 # 但整数编码还需要知道步长，也就是**缩放因子**（scale）。单看一个编码 93，什么也说明不了。一小组数共用一个缩放因子，有些格式还要存这一组从哪里开始，也就是**零点**（zero point）。这些都要占字节。
 
@@ -171,7 +171,7 @@ quantized_bytes = check("05.quantized_bytes", quantized_bytes)
 # %% [markdown] lang="zh" en="e5196d60"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 两个和：一个是所有编码，一个是所有缩放因子和零点。一共有几组？
+# 分两部分求和：一部分是所有编码，另一部分是所有缩放因子和零点。一共有几组？
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
@@ -180,7 +180,7 @@ quantized_bytes = check("05.quantized_bytes", quantized_bytes)
 #
 # </details>
 #
-# 下面是实际在用的几种格式，看看名字里没写出来的部分：
+# 下面是实际在用的几种格式，以及名字里没写出来的那部分开销：
 
 # %% tags=["claim-scales-counted"]
 layouts = {  # bits, group, bytes of a scale, bytes of a zero
@@ -250,7 +250,7 @@ for name, layout in layouts.items():
 # 写出 `quantize(x, axis, bits=8)`，返回 `(codes, scale)`。
 #
 # - 编码为 `int8`，形状与 x 相同，取值从 -largest 到 largest，其中 `largest = 2 ** (bits - 1) - 1`。
-# - 缩放因子为 `float16`，形状与 x 相同，只是 `axis` 那一维为 1。它要存下来，所以它自己也被舍入过。
+# - 缩放因子为 `float16`，形状与 x 相同，只是 `axis` 那一维为 1。它本身也要存下来，所以同样经过了舍入。
 # - 每个数还原后的误差不超过缩放因子的一半；这里说的是存下来的那个缩放因子。
 # - 全零的组还原后仍是零。不要把 NaN 转成 int8：结果是未定义的。
 #
@@ -313,7 +313,7 @@ dequantize = check("05.dequantize", dequantize)
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 先得到缩放因子，而且是存下来的那个。再用 float64 把 x 除以它，注意它为 0 的地方。`np.rint` 是舍入，`astype` 是截断。
+# 先算出缩放因子，取存下来的那个值。再在 float64 下用 x 除以它，注意它为 0 的地方。`np.rint` 舍入到最近的整数，`astype` 直接舍去小数部分。
 #
 # </details>
 # <details><summary>提示 3：“codes fit the scale that is stored”这一项不通过</summary>
@@ -324,7 +324,7 @@ dequantize = check("05.dequantize", dequantize)
 #
 # ## 模型损失了什么
 #
-# 用《白鲸》中的一章来评判，模型训练时没见过它。**损失**（loss）衡量模型预测下一个 token 有多差，单位是 nat。精确的和有损的读的是同样的 255 个 token，所以可以逐 token 比较。± 后面是平均差值的一个标准误差。不到两个标准误差的差别，可能只是噪声。
+# 用《白鲸》中的一章来评判，模型训练时没见过它。**损失**（loss）衡量模型预测下一个 token 有多差，单位是 nat。精确版本和有损版本读的是同样的 255 个 token，所以可以逐 token 比较。± 后面的数是平均差值的标准误。不到两个标准误的差别，可能只是噪声。
 
 # %% tags=["claim-int8-free"]
 text = tokenizer.encode((data_dir() / "text" / "moby_dick_61.txt").read_text(encoding="utf-8"))[:256]
@@ -372,7 +372,7 @@ for bits in (3, 2):
 #
 # ## 键有离群通道
 #
-# 下面是第 1 层真实的键和值，来自那一章文本。一列是一个通道，一行是 8 个 token 的平均。图的上方打印了每层幅值最大的五个通道：它们的最大幅值，除以各通道最大幅值的中位数。
+# 下面是第 1 层真实的键和值，来自那一章文本。一列是一个通道，一行是 8 个 token 的平均。图的上方打印的是每层幅值最大的五个通道，数值为该通道的最大幅值除以各通道最大幅值的中位数。
 
 # %% tags=["claim-loud-channels"]
 kept = {}
@@ -408,7 +408,7 @@ picture(pictures.loudness, keys=k, values=v)
 # %% [markdown] lang="zh" en="c2eaf620"
 # 第 1 到 3 层里，键有两三个通道达到中位数的三倍。还有一些较淡的条纹，例如第 9 列和第 43 列，达到两倍。值没有条纹；第 0 层的键也和值差不多。第 41 列和第 57 列此消彼长：RoPE 让一个向量缓慢地转过这两个通道。
 #
-# 如果逐 token 设缩放因子，离群通道和它的邻居就得共用一个。猜一猜，数字和图里的差不多：
+# 如果逐 token 设缩放因子，离群通道和它的邻居就得共用一个。先猜一猜，题里的数和图中的差不多：
 
 # %%
 predict("05.neighbours", value=None)
@@ -535,7 +535,7 @@ for by in per:
 #
 # 这就是 **KIVI**（Liu 等，2024，[arXiv:2402.02750](https://arxiv.org/abs/2402.02750)）：键逐通道，值逐 token，每组一个零点，2 位编码。作者在更大的模型上发现，值逐通道会明显变差。
 #
-# 自己试试。左边的柱子是一个数实际占的位数；右边每个点是一种设置，圆圈是你选的那个。注意力的误差可以到十分之一，loss 却看不出来：注意力只是 token 状态里众多项中的一项，而 loss 只问下一个 token 是什么。
+# 自己试试。左边的柱子是一个数实际占的位数；右边每个点是一种设置，圆圈是你选的那个。注意力输出的误差达到十分之一时，loss 可能还看不出来：注意力只是 token 状态里众多项中的一项，而 loss 只问下一个 token 是什么。
 
 # %% tags=["claim-trade-off"]
 trade_off = panels.TradeOff(q, k, v)
@@ -566,9 +566,9 @@ panel(trade_off.draw, bits={4: [2, 4, 8]}, group={32: [8, 16, 32]}, layout=list(
 #
 # - `append(layer, k, v)` 接收某一层的 T 个新 token，即 k[T, K, D] 和 v[T, K, D]。每个 token 的每个头用一个缩放因子来量化，保存编码和缩放因子。
 # - 它返回这一层到目前为止的全部内容，新 token 也在内，而且已经反量化：(k_all[S, K, D], v_all[S, K, D])。
-# - 一个 token 从第一次 `append` 起，每次返回的内容都不变。
-# - `nbytes` 是 `capacity` 个 token 占的字节数：一个数 1 字节，一个缩放因子 2。除此之外不要再留浮点数。
-# - `num_tokens` 是每一层都已存下的 token 数。多出一个 token 就抛出 `MemoryError`，写明容量，并且什么都不改动。
+# - 同一个 token，从第一次 `append` 起，每次返回的数值都不再变化。
+# - `nbytes` 是 `capacity` 个 token 占的字节数：一个数 1 字节，一个缩放因子再加 2。除此之外不要再留浮点数。
+# - `num_tokens` 是每一层都已存下的 token 数。哪怕只超出一个 token，也要抛出 `MemoryError`，在消息里写明容量，并且不改动任何内容。
 
 
 # %% exercise="Int8KVCache"
@@ -636,7 +636,7 @@ Int8KVCache = check("05.int8_cache", Int8KVCache)
 # %% [markdown] lang="zh" en="a32cb159"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 从第 01 课的缓存出发。原来是两个浮点数组，现在需要四个：K 和 V 各有编码和缩放因子。
+# 从第 01 课的缓存改起。原来是两个浮点数组，现在需要四个：K 和 V 各有编码和缩放因子。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
@@ -648,7 +648,7 @@ Int8KVCache = check("05.int8_cache", Int8KVCache)
 # </details>
 # <details><summary>提示 3：“what comes back for a token never changes”这一项不通过</summary>
 #
-# 新 token 原样返回了，下一次返回的却是舍入过的。应该直接返回由编码还原的结果。
+# 你这次把新 token 原样返回，下次返回的却是舍入后的值。应该直接返回由编码还原的结果。
 #
 # </details>
 #
@@ -691,13 +691,13 @@ print(f"{'bf16':<20} {'':>22} {992 * kv_bytes_per_token(spec, 'bf16'):15,} B")
 # Every number brings its exponent, so it works without a scale. Some engines add one per tensor, to shift its range.
 
 # %% [markdown] lang="zh" en="7636455c"
-# 你的 int8 缓存写出的文本一字不差。另一个改了文本，分岔处的两个 token 分数很接近。改了就是变差吗？只看一个样本，说不准。
+# 你的 int8 缓存写出的文本一字不差。int4 的那个改了文本，分岔处有两个候选 token 的分数很接近。改了就是变差吗？只看一个样本，说不准。
 #
-# 字节数与公式一致。992 个 token 正好是 31 个满组，每组 32 个。剩下的零头要以 float32 等到凑满一组，所以上下文很短时 KIVI 省不了多少。
+# 字节数与公式一致。992 个 token 正好是 31 个满组，每组 32 个。凑不满一组的零头先以 float32 存着，满一组才编码，所以上下文很短时 KIVI 省不了多少。
 #
 # ## fp8：一个字节的浮点数
 #
-# GPU 也能直接用 **fp8** 计算。缓存用的是 e4m3：一位符号，4 位指数，首位之后再保留 3 位。每个数自带指数，所以没有缩放因子也能用。有些引擎会给整个张量加一个，用来平移它的范围。
+# GPU 也能直接用 **fp8** 计算。缓存用的是 e4m3：一位符号、4 位指数，以及首位之后的 3 位尾数。每个数自带指数，所以没有缩放因子也能用。有些引擎会给整个张量加一个，用来平移它的范围。
 
 # %%
 predict("05.fp8", value=None)
@@ -741,9 +741,9 @@ picture(pictures.number_lines, height=2.4)
 # ([test_per_token_kv_cache.py](https://github.com/vllm-project/vllm/blob/main/tests/quantization/test_per_token_kv_cache.py), read in 2026).
 
 # %% [markdown] lang="zh" en="cd7a58a4"
-# int8 的编码均匀分布，fp8 的编码集中在 0 附近。所以 fp8 不怕离群通道。从 2^-6 到 448，每个数的误差最多是自身的十七分之一，大数小数都一样。再小，间隔就不再缩小；再大，就被截到 448。
+# int8 的编码均匀分布，fp8 的编码集中在 0 附近。所以 fp8 不怕离群通道。从 2^-6 到 448，每个数的误差最多是自身的十七分之一，与幅值大小无关。比这更小的数，间隔不再缩小；更大的数，会被截断到 448。
 #
-# 在这些键和值上，int8 的精度是 fp8 的四倍，而两者的代价都和噪声分不开。分页引擎只用一个选项 `kv_cache_dtype`，两种都能选。这里的 `'auto'` 是 float32，所以 fp8 占的是四分之一，不是一半。int8 比 fp8 多占八分之一，因为这个引擎的缩放因子是 float32；如果是 2 字节的缩放因子，就只多十六分之一。
+# 在这些键和值上，int8 的精度是 fp8 的四倍，而两者的代价都和噪声分不开。在分页引擎里，用选项 `kv_cache_dtype` 就能选其中任意一种。这里的 `'auto'` 是 float32，所以 fp8 占的是四分之一，不是一半。int8 比 fp8 多占八分之一，因为这个引擎的缩放因子是 float32；如果是 2 字节的缩放因子，就只多十六分之一。
 #
 # ## 每种压缩都要有回归测试
 #
@@ -785,18 +785,18 @@ print(f"the loose bound catches {caught} of {len(WRONG)}")
 #   group of zeros, both axes.
 
 # %% [markdown] lang="zh" en="acb39a2a"
-# 在 loss 里显眼的只有三个。用截断代替舍入，几乎不花代价。7 位看起来反而更好。把零变成 NaN 的那个毫无痕迹，因为这段文本里没有全零的组；你的文本迟早会有。宽松的界放过了十倍于承诺的误差，因为这里半个缩放因子大约是 0.01。两者都没能全部找出来。loss 回答的是第二个问题，不是第一个。
+# 在 loss 里显眼的只有三个。用舍去小数代替舍入，几乎没有代价。7 位看起来反而更好。把零变成 NaN 的那个毫无痕迹，因为这段文本里没有全零的组；你的文本迟早会有。宽松的界放过了十倍于承诺的误差，因为这里的半个缩放因子只有 0.01 左右。两种办法都没能把写错的量化器全找出来。loss 回答的是第二个问题，不是第一个。
 #
 # ## 练习 5.4 - 能拦住错误量化器的测试
 #
 # 难度 3/5 · 重要性 5/5 · 15 分钟 · 大约 8 行
 #
-# 写出 `check_quantizer(roundtrip)`。`roundtrip(x, axis)` 把 x[T, K, D] 量化成 8 位再还原。如果它违背承诺，就抛出 `AssertionError`；如果守住承诺，就正常返回。
+# 写出 `check_quantizer(roundtrip)`。`roundtrip(x, axis)` 把 x[T, K, D] 量化成 8 位再还原。如果它违背承诺，就抛出 `AssertionError`；如果守住承诺，就什么也不做，直接返回。
 #
 # - 承诺：每个数的误差最多是半个缩放因子。缩放因子是本组的最大幅值除以 127。
-# - 允许比一半多五十分之一：正确的量化器对存下来的缩放因子有不同的舍入方式。
+# - 上限要放宽五十分之一：存下来的缩放因子怎样舍入，正确的量化器各有各的做法。
 # - 每组的最大幅值要在 0.01 到 1,000,000 之间，或者为 0。在这个范围里，float16 的缩放因子足够精确。
-# - 想清楚要生成什么样的数。每种错误都要有地方露出来：一个幅值特别大的通道、一个幅值特别小的 token、一个负的峰值、一组全零，以及两个 axis。
+# - 想清楚要生成什么样的数。每种错误都要有机会暴露：一个幅值特别大的通道、一个幅值特别小的 token、一个负的峰值、一组全零，以及两个 axis。
 
 
 # %% exercise="check_quantizer"
@@ -846,25 +846,25 @@ check_quantizer = check("05.check_quantizer", check_quantizer)
 # %% [markdown] lang="zh" en="ee8f14cf"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 检查先要你找出一个：做截断的那个量化器。它的误差最大能到一整个缩放因子，所以半个缩放因子的界就能找到它。
+# 检查首先要求拦下的，是用舍去小数代替舍入的那个量化器。它的误差最大可达一整个缩放因子，所以以半个缩放因子为界就能拦住它。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 生成大小相差悬殊的 x。把一个 token 设为 0，让一个通道幅值很大且为负。对每个 axis，都由 x 自己算出各组的半个缩放因子，再断言没有误差超过它。
+# 生成大小相差悬殊的 x。把一个 token 设为 0，让一个通道幅值很大且为负。对每个 axis，都直接由 x 算出每组缩放因子的一半，再断言误差都不超过它。
 #
 # </details>
 # <details><summary>提示 3：“zeros become NaN”漏网了</summary>
 #
-# 任何与 NaN 的比较都是假。要断言所有误差都小，而不是断言没有误差大。
+# 与 NaN 比大小，结果总是假。要断言“所有误差都小”，而不是“没有一个误差大”。
 #
 # </details>
 #
 # ### 第二个问题，用真实模型回答
 #
-# 要回答第二个问题，需要你真正要部署的模型，以及和用户任务相近的任务。所以本项目测了 SmolLM2-135M：一章没见过的文本上的 loss，还有**检索**。十段 512 个 token 的文本，每段平均分成四部分，各藏一个事实，最后逐一提问。事实的写法是 "The number of Clara is 48213"。
+# 要回答第二个问题，需要你真正要部署的模型，以及和用户任务相近的任务。所以本项目测了 SmolLM2-135M：模型在没见过的一章文本上的 loss，还有**检索**。十段 512 个 token 的文本，每段平均分成四部分，各藏一个事实，最后逐一提问。事实的写法是 "The number of Clara is 48213"。
 #
-# 这里的精确是指 float32。int8 是每个 token 的每个头一个缩放因子，int4 和 int2 是每 32 个数一个。
+# 这里的“精确”指 float32。int8 是每个 token 的每个头用一个缩放因子，int4 和 int2 是每 32 个数用一个。
 
 # %% tags=["nbval-ignore-output", "claim-real-model", "claim-window-real"]
 import json
@@ -900,14 +900,14 @@ for name, row in smol["schemes"].items():
 # five layers of six.
 
 # %% [markdown] lang="zh" en="0ca20b7d"
-# 要比，就在位数相同的前提下比。
+# 要在位数相同的前提下比较。
 #
-# - **8 位**没有代价，loss 和事实都没有损失。fp8 每个 token 占 11,520 B，int8 占 11,880 B，多出来的是缩放因子。
+# - **8 位**没有代价：loss 没有变差，事实也没有丢。fp8 每个 token 占 11,520 B，int8 占 11,880 B，多出来的是缩放因子。
 # - **4.5 位**：逐 token 时，loss 增加十分之一个 nat，事实丢了将近一半。换成 KIVI 的分组，代价只有五分之一，能找回 28 个事实。
 # - **5 位**：加上零点，两种分组都变好。用 KIVI 的分组，loss 只增加百分之一个 nat，事实一个也没丢。
-# - **3 位**会毁掉这个模型。KIVI 的分组挽回了大部分 loss，却没找回一个事实。KIVI 作者用的模型有它的五十倍大。
+# - **3 位**会毁掉这个模型。KIVI 的分组把 loss 的增幅压下了大半，事实却一个也没能找回。KIVI 论文用的模型有它的五十倍大。
 #
-# 低于 8 位时，tiny-gqa 的损失要小得多。最后两行仍用 float32，但只留 128 个 token，是 512 个的四分之一，所以字节数与 fp8 相同。加上 sink，代价是十分之一个 nat，和 4.5 位逐 token 一样。可是一个找到 19 个事实，另一个只找到 8 个，而且都在最后那部分。loss 是平均值，而真正要用到前文事实的 token 很少。所以两种测试都要跑。
+# 低于 8 位时，tiny-gqa 的损失要小得多。最后两行仍用 float32，但只留 128 个 token，是 512 个的四分之一，所以字节数与 fp8 相同。加上 sink，代价是十分之一个 nat，和 4.5 位逐 token 一样。可是后者能找到 19 个事实，加了 sink 的窗口只找到 8 个，而且全在最后那四分之一里。loss 是平均值，而真正要用到前文事实的 token 很少。所以两种测试都要跑。
 #
 # ## 窗口：忘掉中间
 #
@@ -933,7 +933,7 @@ for name in ("gemma-3-1b", "mistral-7b-v0.1"):
 # what a query sees, grey is what it would have seen:
 
 # %% [markdown] lang="zh" en="c5f224a3"
-# 这些模型是带着窗口*训练*出来的。没有这样训练过的模型会坏掉，原因有点出人意料。softmax 的权重总得放在某处。模型学会了把用不上的权重放在最前面的几个 token 上，而窗口恰好把它们丢了。StreamingLLM（Xiao 等，2024，[arXiv:2309.17453](https://arxiv.org/abs/2309.17453)）额外留下最前面的四个 token，称为 **attention sink**。蓝色是查询能看到的，灰色是本来能看到的：
+# 这些模型是带着窗口*训练*出来的。没有这样训练过的模型，加上窗口就会坏掉，原因有点出人意料。softmax 的权重总要分给某些 token。模型学会了把用不上的权重放在最前面的几个 token 上，而窗口恰好把它们丢了。StreamingLLM（Xiao 等，2024，[arXiv:2309.17453](https://arxiv.org/abs/2309.17453)）把最前面的四个 token 也留下，称为**注意力汇点**（attention sink，下文简称 sink）。蓝色是查询能看到的，灰色是本来能看到的：
 
 # %% tags=["claim-window-panel"]
 panel(panels.kept, tokens=(64, 1, 96), window=(16, 1, 96), sinks=(4, 0, 16))
@@ -965,15 +965,15 @@ for size in (8, 16, 32, 128):
 # Back to the two GPUs. How many requests fit with KIVI's 2-bit codes, once they are all coded?
 
 # %% [markdown] lang="zh" en="c2ac7662"
-# 在 tiny-gqa 上，大小为 32 的窗口几乎没有代价，有没有 sink 也无所谓。SmolLM2 的最后两行却不是这样。没有 sink 时，困惑度翻倍，因为 0.72 nat 就是两倍。四个 sink 能挽回大半。但窗口之外的内容已经没了。sink 保住的是低 loss，保不住说过的任何话。
+# 在 tiny-gqa 上，大小为 32 的窗口几乎没有代价，有没有 sink 也无所谓。SmolLM2 的最后两行却不是这样。没有 sink 时，困惑度翻倍，因为 loss 多出 0.72 nat，换算成困惑度就是两倍。四个 sink 能挽回大半。但窗口之外的内容已经没了。sink 能保住 loss，却保不住说过的任何话。
 #
-# 所以 tiny-gqa 能过关，是因为它从来没学会看远处。**测试只能测出模型本来就有的能力受了什么损失。** 小模型、短提示词、只看困惑度，陷阱都在这里。
+# 所以 tiny-gqa 能过关，是因为它从来没学会回看远处的内容。**测试只能测出模型本来就有的能力损失了多少。** 小模型、短提示词、只看困惑度，陷阱都在这里。
 #
 # 窗口砍的是 token 数 s。在砍 s 之前，先管理好它，这样什么也不丢（后面几课，待推出）：
 #
 # - 分页：空间一块一块地给，不必按最长的回答预留；
-# - 提示词相同的请求共用同样的块；
-# - 抢占：把一个请求的空间让给另一个，以后再重算或者拷回来。
+# - 提示词相同的请求，共用这段提示词的块；
+# - 抢占：把一个请求的空间让给另一个，之后再重算，或者拷贝回来。
 #
 # ## 自测
 #
@@ -1021,8 +1021,8 @@ predict("05.requests", value=None)
 # > **这一课没有说明的事**
 # >
 # > - 速度。我们的缓存每一步都把全部内容还原一遍；真正的 kernel 在寄存器里还原。
-# > - 大模型。它们的离群通道比这里的更突出，值逐通道也会变差。
-# > - 解码。这里的 loss 一次读完整段文本，所以键的分组能看到后面的 token。
+# > - 大模型。它们的离群通道比这里的更突出，值改成逐通道也会变差。
+# > - 解码。这里的 loss 一次读完整段文本，所以键在分组时已经看到了后面的 token。
 # > - 旋转、学习出来的码本、在 RoPE 之前量化：都有人做，也都需要同样的两种测试。
 
 # %% [markdown] lang="en" tags=["question"]
@@ -1052,7 +1052,7 @@ predict("05.requests", value=None)
 # </details>
 # <details><summary>为什么不事先测好一个缩放因子，给整个缓存共用？</summary>
 #
-# 引擎对 fp8 就是这么做的，因为每个数自带的指数能兜底。遇到幅值更大的文本，就会被截断。换成整数，在幅值小的组里，大部分编码都浪费了。
+# 引擎对 fp8 就是这么做的，因为每个数自带的指数能兜底。遇到幅值更大的文本，超出范围的数会被截断。换成整数编码，幅值小的组会浪费掉大部分编码。
 #
 # </details>
 
@@ -1081,16 +1081,16 @@ predict("05.requests", value=None)
 #
 # - 缩放因子和零点都要算：int8 以 32 个数为一组是 8.5 位，带零点的 4 位是 5 位，2 位是 3 位。
 # - 键有离 0 很远的离群通道，所以需要逐通道的缩放因子，还要零点；值用逐 token 的缩放因子。
-# - 每种压缩都要两种测试：对代码，测半个缩放因子；对模型，测带误差范围的 loss，再加检索。
+# - 每种压缩都要两种测试：查代码，看误差是否不超过半个缩放因子；查模型，看带误差范围的 loss，再加检索。
 #
 # | 术语 | 英文 | 含义 |
 # |---|---|---|
-# | 量化 | quantization | 编码，加上让编码有意义的缩放因子 |
+# | 量化 | quantization | 把数变成编码，外加还原时要用的缩放因子 |
 # | 缩放因子、零点 | scale, zero | 一组数的步长，以及刻度的起点 |
 # | 离群通道 | outlier channel | 幅值远大于其他通道的通道 |
 # | 注意力汇点 | attention sink | 最前面的几个 token，承接没处放的权重 |
-# | 滑动窗口 | sliding window | 最近的 w 个 token，别的都没有 |
+# | 滑动窗口 | sliding window | 只留最近的 w 个 token |
 #
-# **开放练习。** *简单*：给 `quantize` 加上比头更小的分组。代价是什么，收益是什么？*中等*：在 RoPE 之前量化键，读出之后再旋转。那些条纹会怎样？
+# **开放练习。** *简单*：让 `quantize` 支持比一个头更小的分组。代价是什么，收益是什么？*中等*：在 RoPE 之前量化键，读出之后再旋转。那些条纹会怎样？
 #
 # **上一课：** [04 · GQA 与 MLA](lessons/04_gqa_and_mla.ipynb)
