@@ -75,17 +75,22 @@ def test_stub_is_todo(exercise: Exercise, capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().out.startswith(f"[todo] {exercise.id}")
 
 
+def _unfolded(text: str) -> str:
+    """The words of what `predict` prints, without its line breaks."""
+    return " ".join(text.split())
+
+
 @each_prediction
 def test_predictions_know_the_answer_and_explain_mistakes(
     question: Prediction, capsys: pytest.CaptureFixture[str]
 ) -> None:
     predict(question.id)
-    assert question.question in capsys.readouterr().out
+    assert question.question in _unfolded(capsys.readouterr().out)
     predict(question.id, question.answer)
-    assert "is right" in capsys.readouterr().out
+    assert "is right" in _unfolded(capsys.readouterr().out)
     assert len(question.mistakes) >= 2
     for wrong, why in question.mistakes:
         predict(question.id, wrong)
-        text = capsys.readouterr().out
+        text = _unfolded(capsys.readouterr().out)
         assert "is not it" in text
         assert why in text, f"{wrong} is taken for another mistake"
