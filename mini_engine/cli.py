@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from mini_engine import __version__
+from mini_engine.backends.kv_arrays import KV_CACHE_DTYPES
 from mini_engine.sizing import command as size_command
 
 DEFAULT_MODEL = "smollm2-135m"
 SMALL_MODELS = FALLBACK_MODEL, _ = "tiny-gqa", "tiny-mla"
-KV_CACHE_DTYPES = ("auto", "fp8", "int8")
 
 
 class UsageError(Exception):

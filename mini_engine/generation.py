@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mini_engine.backends.contiguous import make_attend
+from mini_engine.backends.contiguous import make_attend, to_numpy
 from mini_engine.catalog import ModelSpec
 from mini_engine.engine.request_checks import checked_tokens
 from mini_engine.outputs import CompletionOutput
@@ -132,7 +132,7 @@ def _take(logits: Any, sampler: Sampler, completion: CompletionOutput) -> int:
         token_id = int(logits.argmax())
         check_peak(float(logits[token_id]), token_id)
         return token_id
-    row: np.ndarray = logits if isinstance(logits, np.ndarray) else logits.float().cpu().numpy()
+    row: np.ndarray = to_numpy(logits)
     token_id = sampler.sample(row, position)
     if completion.logprobs is not None:
         completion.logprobs.append(sampler.logprobs(row, token_id) or {})

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from mini_engine.attention import Fp8Codec, IntCodec, KVScheme, kivi, lossy_attention
+from mini_engine.backends.contiguous import to_numpy
 from mini_engine.catalog import ModelSpec
 
 INT8, INT4 = IntCodec(8), IntCodec(4, group=32)
@@ -56,13 +57,12 @@ def logits(model: Any, token_ids: Sequence[int], scheme: KVScheme, rows: Sequenc
     """Logits [R, V] in float64 after the tokens at `rows`. ValueError for a model that caches a latent."""
     if model.spec.is_mla:
         raise ValueError("schemes are for keys and values per head; this model caches one latent vector a token")
-    scale = model.spec.head_dim**-0.5
 
     def attend(layer: int, q: Any, k: Any, v: Any) -> Any:
-        out = lossy_attention(_numpy(q), _numpy(k), _numpy(v), scale, scheme)
+        out = lossy_attention(to_numpy(q), to_numpy(k), to_numpy(v), model.softmax_scale, scheme)
         return out if isinstance(q, np.ndarray) else q.new_tensor(out)
 
-    return _numpy(model.forward(token_ids, range(len(token_ids)), attend, list(rows))).astype(np.float64)
+    return to_numpy(model.forward(token_ids, range(len(token_ids)), attend, list(rows))).astype(np.float64)
 
 
 def losses(model: Any, token_ids: Sequence[int], scheme: KVScheme = SCHEMES["fp32"], length: int = 512) -> np.ndarray:
@@ -176,7 +176,3 @@ def retrieved(model: Any, haystack: Haystack, scheme: KVScheme = SCHEMES["fp32"]
         all(best[at - 1] == haystack.token_ids[at] for at in range(answer.start, answer.stop))
         for answer in haystack.answers
     ]
-
-
-def _numpy(x: Any) -> np.ndarray:
-    return x if isinstance(x, np.ndarray) else x.float().cpu().numpy()

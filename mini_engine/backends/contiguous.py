@@ -177,7 +177,7 @@ def _with_numpy(attend: Callable, value_dim: int) -> Callable[..., Any]:
     """Hand a learner's own parts NumPy arrays, and check the shape of what comes back."""
 
     def checked(layer: int, q: Any, *new: Any) -> Any:
-        out = np.asarray(attend(layer, *(_to_numpy(x) for x in (q, *new))))
+        out = np.asarray(attend(layer, *(to_numpy(x) for x in (q, *new))))
         expected = (*q.shape[:2], value_dim)
         if out.shape != expected:
             raise ValueError(f"attention gave shape {out.shape} in layer {layer}: must be {expected}")
@@ -190,8 +190,8 @@ def _with_numpy(attend: Callable, value_dim: int) -> Callable[..., Any]:
     return checked
 
 
-def _to_numpy(x: Any) -> Any:
+def to_numpy(x: Any) -> Any:
     """A tensor, or the two matrices of an up-projection, as NumPy arrays."""
     if hasattr(x, "w_uk"):
-        return SimpleNamespace(w_uk=_to_numpy(x.w_uk), w_uv=_to_numpy(x.w_uv))
+        return SimpleNamespace(w_uk=to_numpy(x.w_uk), w_uv=to_numpy(x.w_uv))
     return x if isinstance(x, np.ndarray) else x.float().cpu().numpy()

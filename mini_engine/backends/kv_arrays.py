@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from mini_engine.catalog import ModelSpec
 
+KV_CACHE_DTYPES = ("auto", "fp8", "int8")
+"""How a paged cache can keep what it caches; "auto" is the model's own dtype."""
+
 MLA_DECODE = ("absorbed", "expanded")
 """How a backend can compute latent attention for rows of one query."""
 

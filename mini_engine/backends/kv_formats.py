@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from mini_engine.arguments import choice
-from mini_engine.backends.kv_arrays import kv_arrays
+from mini_engine.backends.kv_arrays import KV_CACHE_DTYPES, kv_arrays
 from mini_engine.catalog import ModelSpec
 
 
@@ -71,12 +71,12 @@ class Int8Format(AutoFormat):
         return codes.to(torch.promote_types(self.dtype, torch.float32)).mul_(scale).to(self.dtype)
 
 
-FORMATS = {"auto": AutoFormat, "fp8": Fp8Format, "int8": Int8Format}
+FORMATS = dict(zip(KV_CACHE_DTYPES, (AutoFormat, Fp8Format, Int8Format), strict=True))
 
 
 def kv_format(kv_cache_dtype: str, dtype: torch.dtype) -> AutoFormat:
     """The format of that name for a model of this dtype. ValueError listing the names there are."""
-    return FORMATS[choice("kv_cache_dtype", kv_cache_dtype, tuple(FORMATS))](dtype)
+    return FORMATS[choice("kv_cache_dtype", kv_cache_dtype, KV_CACHE_DTYPES)](dtype)
 
 
 def pool_parts(spec: ModelSpec, form: AutoFormat) -> dict[str, dict[str, tuple[tuple[int, int], torch.dtype]]]:

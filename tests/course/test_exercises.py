@@ -17,6 +17,12 @@ EXERCISES = {exercise.id: exercise for exercise in all_of(Exercise)}
 MUTANTS = {f"{e.id}: {m.name}": (e, m) for e in EXERCISES.values() for m in e.mutants}
 PREDICTIONS = {prediction.id: prediction for prediction in all_of(Prediction)}
 
+SEVERAL_FIT = {  # exercises with a wrong answer that an earlier property, or a call before, may refuse as well
+    "01.causal_attention", "01.check_attention", "01.generate_cached", "01.token_forwards", "08.mend",
+}  # fmt: skip
+ONE_FITS = {name: (e, m) for name, (e, m) in MUTANTS.items() if e.id not in SEVERAL_FIT}
+ASK_BACK = {"05.neighbours", "05.window"}  # explanations that end with a question
+
 each_exercise = pytest.mark.parametrize("exercise", EXERCISES.values(), ids=EXERCISES)
 each_prediction = pytest.mark.parametrize("question", PREDICTIONS.values(), ids=PREDICTIONS)
 
@@ -62,6 +68,12 @@ def test_check_reports_the_mutant_and_goes_on(
     assert "✗ " in text
 
 
+@pytest.mark.parametrize(("exercise", "mutant"), ONE_FITS.values(), ids=ONE_FITS)
+def test_the_first_property_that_fails_is_the_one_that_fits(exercise: Exercise, mutant: Mutant) -> None:
+    outcome = list(run(exercise, mutant.function))[-1]
+    assert (outcome.status, outcome.property) == ("no", mutant.caught_by)
+
+
 @each_exercise
 def test_stub_is_todo(exercise: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
     def not_done(*args: Any, **kwargs: Any) -> Any:
@@ -94,3 +106,13 @@ def test_predictions_know_the_answer_and_explain_mistakes(
         text = _unfolded(capsys.readouterr().out)
         assert "is not it" in text
         assert why in text, f"{wrong} is taken for another mistake"
+
+
+@each_prediction
+def test_predictions_explain_distinct_wrong_numbers(question: Prediction) -> None:
+    wrong = [number for number, _ in question.mistakes]
+    assert len(set(wrong)) == len(wrong) >= 3
+    assert question.answer not in wrong
+    assert question.because
+    ends = (".", "?") if question.id in ASK_BACK else "."
+    assert all(why.endswith(ends) for _, why in question.mistakes)

@@ -26,28 +26,6 @@ from mini_engine.course.exercises.memory04 import expect_frugal, peak_bytes
 from mini_engine.course.panels import p04_gqa_and_mla as pictures
 
 ROOT = Path(__file__).resolve().parents[2]
-EXERCISES = {e.id: e for e in all_of(Exercise, "04")}
-MUTANTS = {f"{e.id}: {m.name}": (e, m) for e in EXERCISES.values() for m in e.mutants}
-
-
-@pytest.mark.parametrize(("exercise", "mutant"), MUTANTS.values(), ids=MUTANTS)
-def test_the_first_property_that_fails_is_the_one_that_fits(exercise, mutant):
-    outcome = list(run(exercise, mutant.function))[-1]
-    assert (outcome.status, outcome.property) == ("no", mutant.caught_by)
-
-
-@pytest.mark.parametrize("prediction", all_of(Prediction, "04"), ids=lambda p: p.id)
-def test_predictions_explain_distinct_wrong_numbers(prediction):
-    wrong = [number for number, _ in prediction.mistakes]
-    assert len(set(wrong)) == len(wrong) >= 3
-    assert prediction.answer not in wrong
-    assert prediction.because
-    assert all(why.endswith(".") for _, why in prediction.mistakes)
-
-
-def test_every_exercise_has_its_properties_shown_to_fail():
-    for exercise in EXERCISES.values():
-        assert {p.name for p in exercise.properties} <= {m.caught_by for m in exercise.mutants} | {INPUTS_UNCHANGED}
 
 
 def test_absorption_by_hand():

@@ -10,9 +10,8 @@ from mini_engine.course.exercises.e00_start_here import GENERATE, CountingModel,
 
 
 @pytest.mark.parametrize("mutant", GENERATE.mutants, ids=lambda mutant: mutant.name)
-def test_the_first_property_that_fails_is_the_one_that_fits(mutant):
+def test_the_case_shows_its_prompt(mutant):
     outcome = list(run(GENERATE, mutant.function))[-1]
-    assert (outcome.status, outcome.property) == ("no", mutant.caught_by)
     if mutant.caught_by != INPUTS_UNCHANGED:
         assert "prompt [" in outcome.detail
 
