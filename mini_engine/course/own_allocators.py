@@ -1,0 +1,51 @@
+"""Contiguous allocators with a learner's functions inside: they run wherever the package's own do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mini_engine.cache.contiguous import BuddyAllocator, ContiguousAllocator, NoRunError
+
+Hole = tuple[int, int]
+Take = Callable[[list[Hole], int], "tuple[int, list[Hole]] | None"]
+GiveBack = Callable[[list[Hole], int, int], list[Hole]]
+
+
+class HoleListAllocator(ContiguousAllocator):
+    """An allocator made of two functions on its list of holes (start, size), sorted by start.
+
+    take(holes, size) gives the start of a run and the holes that are left, or None; give_back(holes, start, size) the holes
+    with that run among them.
+    """
+
+    def __init__(self, capacity: int, take: Take, give_back: GiveBack) -> None:
+        super().__init__(capacity)
+        self._take_from, self._back_to = take, give_back
+        self._holes: list[Hole] = [(0, capacity)]
+
+    def holes(self) -> list[Hole]:
+        return list(self._holes)
+
+    def _take(self, size: int) -> tuple[int, int]:
+        found = self._take_from(self.holes(), size)
+        if found is None:
+            raise NoRunError(size, self._holes)
+        start, self._holes = found[0], list(found[1])
+        return start, size
+
+    def _give_back(self, start: int, size: int) -> None:
+        self._holes = list(self._back_to(self.holes(), start, size))
+
+
+class JoiningBuddyAllocator(BuddyAllocator):
+    """The package's buddy allocator, with a learner's join(holes, start, size) for the way back."""
+
+    def __init__(self, capacity: int, join: GiveBack) -> None:
+        super().__init__(capacity)
+        self._join = join
+
+    def _give_back(self, start: int, size: int) -> None:
+        joined = self._join(self.holes(), start, size)
+        self._free = {}
+        for hole_start, hole_size in joined:
+            self._free.setdefault(hole_size, set()).add(hole_start)
