@@ -4,8 +4,10 @@ from mini_engine.attention.dense import causal_attention, decode_attention, soft
 from mini_engine.attention.fp8 import Fp8Codec, fp8_e4m3
 from mini_engine.attention.lossy import KVScheme, lossy_attention
 from mini_engine.attention.mla import mla_absorbed, mla_expanded
+from mini_engine.attention.paged import context_slots, paged_decode_attention
 from mini_engine.attention.quantized import Encoded, IntCodec, kivi
 from mini_engine.attention.quantized_cache import QuantizedKVCache, kivi_cache
+from mini_engine.attention.split_kv import combine_partials, split_kv_partials
 from mini_engine.attention.windowed import WindowedKVCache, windowed_attention
 
 __all__ = [
@@ -16,6 +18,8 @@ __all__ = [
     "QuantizedKVCache",
     "WindowedKVCache",
     "causal_attention",
+    "combine_partials",
+    "context_slots",
     "decode_attention",
     "fp8_e4m3",
     "kivi",
@@ -23,6 +27,8 @@ __all__ = [
     "lossy_attention",
     "mla_absorbed",
     "mla_expanded",
+    "paged_decode_attention",
     "softmax",
+    "split_kv_partials",
     "windowed_attention",
 ]
