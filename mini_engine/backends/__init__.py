@@ -13,6 +13,7 @@ _EXPORTS = {
     "BatchInput": "mini_engine.backends.base",
     "KVCorruption": "mini_engine.backends.audit",
     "NumpyBackend": "mini_engine.backends.numpy_backend",
+    "SimulatedBackend": "mini_engine.backends.simulated",
     "StepResult": "mini_engine.backends.base",
     "TorchBackend": "mini_engine.backends.torch_backend",
 }
@@ -24,6 +25,7 @@ __all__ = [
     "BatchInput",
     "KVCorruption",
     "NumpyBackend",
+    "SimulatedBackend",
     "StepResult",
     "TorchBackend",
 ]
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from mini_engine.backends.base import Backend, BatchInput, StepResult
     from mini_engine.backends.batch import BatchBuilder
     from mini_engine.backends.numpy_backend import NumpyBackend
+    from mini_engine.backends.simulated import SimulatedBackend
     from mini_engine.backends.torch_backend import TorchBackend
 
 

@@ -1,0 +1,216 @@
+"""The simulator: the engine's own scheduler and cache, on a virtual clock that a `SimulatedBackend` moves on.
+
+    arrive    requests whose time has come are queued, or turned away where the engine would raise
+    plan      Scheduler.schedule(), the very one of the engine
+    execute   the backend says how long the step takes; nothing is computed
+    commit    Scheduler.commit(): every sequence that is computed to its end gets a token
+
+When nothing is left to run, the clock jumps to the next arrival. Wall time has no influence: a trace and its options always
+give the same result. Memory: a request's tokens are made when it arrives and dropped when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mini_engine.backends.simulated import SimulatedBackend
+from mini_engine.cache import KVCacheManager
+from mini_engine.config import EngineConfig
+from mini_engine.scheduling import Chunk, Request, SampledToken, Scheduler, StepPlan
+from mini_engine.simulator.prompts import output_token, prompt_maker
+from mini_engine.simulator.result import Rejected, Served, SimulationResult, Step
+from mini_engine.workload import Trace
+
+WATCHED = 256  # steps without a token for anybody, after which it is asked whether there is progress at all
+
+
+class NoProgressError(RuntimeError):
+    """The scheduler goes round in circles: it would never end."""
+
+
+class Simulator:
+    """One run of a trace. `scheduler` and `kv_manager` take classes of your own, as `LLMEngine` does."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        backend: SimulatedBackend,
+        *,
+        scheduler: type[Scheduler] = Scheduler,
+        kv_manager: type[KVCacheManager] = KVCacheManager,
+        record: bool = False,
+    ) -> None:
+        longest = backend.max_model_len
+        if config.max_model_len is not None and config.max_model_len > longest:
+            raise ValueError(f"max_model_len={config.max_model_len} is more than the model's {longest}")
+        self.max_model_len = config.max_model_len or longest
+        self.config = replace(config, max_model_len=self.max_model_len)
+        self.backend = backend
+        swap: dict[str, Any] = {"num_swap_blocks": config.num_swap_blocks} if config.num_swap_blocks else {}
+        self.kv_manager = kv_manager(
+            config.num_blocks,
+            config.block_size,
+            enable_prefix_caching=config.enable_prefix_caching,
+            prefix_index=config.prefix_index,
+            **swap,
+        )
+        self.scheduler = scheduler(self.config, self.kv_manager)
+        backend.init_kv(config.num_blocks, config.block_size, config.num_swap_blocks)
+        self._record = record
+        self._live: dict[str, Served] = {}
+        self._tokens: dict[str, tuple[SampledToken, SampledToken]] = {}  # a request's next token, and its last one
+
+    def run(self, trace: Trace, progress: Callable[[int], object] = lambda num_ended: None) -> SimulationResult:
+        """Serve a trace to its end; `progress` is told how many requests each step ended.
+
+        NoProgressError when the scheduler plans nothing, or computes the same tokens over and over.
+        """
+        backend, scheduler = self.backend, self.scheduler
+        self.result = SimulationResult(
+            trace.name,
+            len(trace),
+            self.config.num_blocks,
+            self.config.block_size,
+            float(backend.cost.peak_flops),
+            float(backend.cost.gpu.memory_bandwidth),
+            least_step=backend.cost.seconds(backend.cost.work([Chunk("", 0, 0, 1)], 1), 1),
+        )
+        self._prompt = prompt_maker(trace, compared=self.config.enable_prefix_caching)
+        self._trace, self._next = trace.requests, 0
+        self._fruitless_steps = self._fruitless_tokens = 0
+        while self._next < len(trace) or scheduler.requests:
+            if not scheduler.requests:
+                backend.wait_until(trace.requests[self._next].arrival)
+            num_turned_away = self._arrive()
+            progress(num_turned_away + (self._step() if scheduler.requests else 0))
+        result, usage = self.result, self.result.usage
+        result.end = backend.now if result.served else 0.0
+        result.counters = scheduler.counters
+        usage.busy, usage.moving = backend.busy_seconds, backend.move_seconds
+        usage.flops, usage.bytes_read = backend.flops, backend.bytes_read
+        usage.num_again = usage.num_tokens - sum(each.num_computed_once for each in result.served)
+        moved = scheduler.counters.num_swapped_out_blocks + scheduler.counters.num_swapped_in_blocks
+        usage.swapped_bytes = moved * self.config.block_size * backend.kv_bytes_per_token
+        return result
+
+    # -- arrivals ------------------------------------------------------------------------------------------------------
+
+    def _arrive(self) -> int:
+        """Queue those whose time has come; the number of those that were turned away."""
+        now, before = self.backend.now, len(self.result.rejected)
+        while self._next < len(self._trace) and self._trace[self._next].arrival <= now:
+            number, wanted = self._next, self._trace[self._next]
+            self._next += 1
+            reason = self._impossible(wanted.num_prompt_tokens)
+            if reason:
+                self.result.rejected.append(Rejected(number, reason))
+                continue
+            most = min(wanted.num_output_tokens, self.max_model_len - wanted.num_prompt_tokens)
+            request = Request(str(number), self._prompt(number, wanted), most)
+            self._live[request.request_id] = Served(
+                number, wanted.arrival, wanted.num_prompt_tokens, wanted.num_output_tokens
+            )
+            token = output_token(number)
+            self._tokens[request.request_id] = (SampledToken(token), SampledToken(token, "length"))
+            self.result.usage.in_system += now - wanted.arrival  # it was there since, though nobody had looked
+            self.scheduler.add_request(request)
+        return len(self.result.rejected) - before
+
+    def _impossible(self, num_tokens: int) -> str:
+        """Why a prompt could never run, in the same cases in which `LLMEngine.add_request` raises; "" for one that can."""
+        config = self.config
+        if num_tokens > self.max_model_len:
+            return "longer than max_model_len"
+        if -(-num_tokens // config.block_size) > config.num_blocks:
+            return "larger than the pool"
+        if not config.enable_chunked_prefill and num_tokens > config.max_num_batched_tokens:
+            return "over the token budget"
+        return ""
+
+    # -- one step ------------------------------------------------------------------------------------------------------
+
+    def _step(self) -> int:
+        """Plan, execute, commit; the number of requests that ended."""
+        scheduler, backend, usage = self.scheduler, self.backend, self.result.usage
+        plan = scheduler.schedule()
+        if not plan.chunks and not plan.finished:
+            raise NoProgressError("the plan computes nothing and ends nobody: the scheduler makes no progress")
+        begin, num_live, held = backend.now, len(self._live), self.config.num_blocks - self.kv_manager.num_free_blocks
+        tokens, num_empty = self._sample(plan, begin)
+        num_computed = 0
+        if plan.chunks or plan.cache_ops:
+            chunks = self._computed(plan)
+            backend.step(chunks, len(tokens), plan.cache_ops)
+            num_computed = plan.num_tokens if chunks is plan.chunks else sum(chunk.num_tokens for chunk in chunks)
+        changed = scheduler.commit(plan, tokens)
+
+        seconds, size = backend.now - begin, self.config.block_size
+        usage.num_steps += 1
+        usage.num_tokens += plan.num_tokens
+        usage.num_padding += num_computed - plan.num_tokens
+        usage.in_system += num_live * seconds
+        usage.held_blocks += held * seconds
+        usage.held_slots += held * size * seconds
+        usage.used_slots += (held * size - num_empty) * seconds
+        usage.most_blocks = max(usage.most_blocks, held)
+        if self._record:
+            self.result.steps.append(Step(begin, backend.now, plan.chunks, num_computed, plan.preempted))
+        for request_id, _ in plan.preempted:
+            self._live[request_id].num_preemptions += 1
+        self._watch(plan, bool(changed))
+        return self._note(plan, changed)
+
+    def _computed(self, plan: StepPlan) -> Sequence[Chunk]:
+        """The chunks that the machine computes: those of the plan, padded where the scheduler pads."""
+        padded: Callable[[StepPlan], Sequence[Chunk]] | None = getattr(self.scheduler, "padded", None)
+        return plan.chunks if padded is None or not plan.chunks else padded(plan)
+
+    def _sample(self, plan: StepPlan, begin: float) -> tuple[dict[tuple[str, int], SampledToken], int]:
+        """A token for every sequence that is computed to its end, and the slots that stay empty in their last blocks."""
+        requests, next_tokens, size = self.scheduler.requests, self._tokens, self.config.block_size
+        tokens: dict[tuple[str, int], SampledToken] = {}
+        num_empty = 0
+        for request_id, index, start, n in plan.chunks:
+            key = (request_id, index)
+            request, end = requests[key], start + n
+            num_empty += -end % size
+            if end == len(request.token_ids):
+                tokens[key] = next_tokens[request_id][end + 1 >= request.max_num_tokens]
+            if start < request.num_prompt_tokens:
+                served = self._live[request_id]
+                if served.start is None:
+                    served.start, served.num_cached_tokens = begin, request.num_cached_tokens
+        return tokens, num_empty
+
+    def _note(self, plan: StepPlan, changed: Sequence[Request]) -> int:
+        """Write down who got a token in this step and who ended with it."""
+        step = len(self.result.step_ends)
+        self.result.step_ends.append(self.backend.now)
+        num_ended = 0
+        for request in changed:
+            served = self._live[request.request_id]
+            if not plan.finished or request.key not in plan.finished:
+                served.add_token(step)
+            if request.finish_reason is not None:
+                served.finish_reason = request.finish_reason
+                self.result.served.append(served)
+                del self._live[request.request_id], self._tokens[request.request_id]
+                num_ended += 1
+        return num_ended
+
+    def _watch(self, plan: StepPlan, gained: bool) -> None:
+        """NoProgressError when so much was computed without a token for anybody that it must be the same, again and again."""
+        if gained:
+            self._fruitless_steps = self._fruitless_tokens = 0
+            return
+        self._fruitless_steps += 1
+        self._fruitless_tokens += plan.num_tokens
+        if self._fruitless_steps % WATCHED == 0:
+            known = sum(request.num_tokens for request in self.scheduler.requests.values())
+            if self._fruitless_tokens > 4 * known:
+                raise NoProgressError(
+                    f"{self._fruitless_steps} steps computed {self._fruitless_tokens} tokens of {len(self._live)} requests "
+                    f"that have {known}, and none gained a token: they are preempted in circles"
+                )
