@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes.util
 import os
 import signal
 
-if ctypes.util.find_library("cuda") is None:  # no NVIDIA driver: kernels run in Triton's interpreter
-    os.environ.setdefault("TRITON_INTERPRET", "1")
+import pytest
+
+from mini_engine.kernels._mode import choose_mode
+
+choose_mode()  # transformers imports Triton, which then cannot change its mode
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: the tests of Ctrl-C need it heard
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-import pytest
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,40 @@
+"""Decode attention over a paged cache as Triton kernels, and the kernel that fills the cache.
+
+Without a GPU the kernels run in Triton's interpreter: slowly, on the CPU, for reading and testing. Which of the two is
+decided once, before Triton is first imported (see `_mode`). Importing this package imports neither torch nor Triton.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+_EXPORTS = {
+    "TritonMissingError": "mini_engine.kernels._mode",
+    "TritonModeError": "mini_engine.kernels._mode",
+    "combine": "mini_engine.kernels.split_combine",
+    "is_interpreted": "mini_engine.kernels._mode",
+    "paged_gqa_decode": "mini_engine.kernels.gqa_decode",
+    "write_kv": "mini_engine.kernels.cache_write",
+}
+
+__all__ = [
+    "TritonMissingError",
+    "TritonModeError",
+    "combine",
+    "is_interpreted",
+    "paged_gqa_decode",
+    "write_kv",
+]
+
+if TYPE_CHECKING:
+    from mini_engine.kernels._mode import TritonMissingError, TritonModeError, is_interpreted
+    from mini_engine.kernels.cache_write import write_kv
+    from mini_engine.kernels.gqa_decode import paged_gqa_decode
+    from mini_engine.kernels.split_combine import combine
+
+
+def __getattr__(name: str) -> object:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_EXPORTS[name]), name)
