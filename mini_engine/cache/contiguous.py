@@ -13,15 +13,18 @@ one token each.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
+
+Hole = tuple[int, int]
+"""A free run: its start and its size."""
 
 
 class NoRunError(MemoryError):
     """No hole is large enough. Nothing was changed."""
 
-    def __init__(self, needed: int, holes: list[tuple[int, int]]) -> None:
+    def __init__(self, needed: int, holes: list[Hole]) -> None:
         self.needed, self.free = needed, sum(size for _, size in holes)
         self.largest = max((size for _, size in holes), default=0)
         super().__init__(
@@ -65,7 +68,7 @@ def _reserve_pow2(prompt: int, output: int, max_len: int) -> int:
 
 
 def _reserve_oracle(prompt: int, output: int, max_len: int) -> int:
-    return prompt + output
+    return prompt + output - 1  # the last token is never stored: no token follows that would attend to it
 
 
 # How many slots to reserve for (prompt tokens, output tokens, longest allowed): the three baselines of the vLLM paper.
@@ -80,6 +83,35 @@ RESERVATIONS: dict[str, Callable[[int, int, int], int]] = {
 def power_of_two(n: int) -> int:
     """The smallest power of two that is at least n, and at least 1."""
     return 1 << max(0, n - 1).bit_length()
+
+
+def count_waste(runs: Iterable[Run], holes: Iterable[Hole], next_size: int) -> tuple[int, int, int, int]:
+    """Slots (used, reserved, internal, external) of runs and holes, for a request that needs next_size slots in a row."""
+    used = reserved = internal = 0
+    for run in runs:
+        used += run.used
+        reserved += run.final - run.used
+        internal += run.size - run.final
+    return used, reserved, internal, sum(size for _, size in holes if size < next_size)
+
+
+def first_fit(holes: list[Hole], size: int) -> tuple[int, list[Hole]] | None:
+    """The start of the first hole of at least `size` slots, and the holes that are left; None when there is none."""
+    for i, (start, room) in enumerate(holes):
+        if room >= size:
+            rest = [(start + size, room - size)] if room > size else []
+            return start, [*holes[:i], *rest, *holes[i + 1 :]]
+    return None
+
+
+def give_back(holes: list[Hole], start: int, size: int) -> list[Hole]:
+    """The holes with the run start, size back among them: in order, and holes that touch are one."""
+    merged: list[Hole] = []
+    for hole_start, hole_size in sorted([*holes, (start, size)]):
+        if merged and sum(merged[-1]) == hole_start:
+            hole_start, hole_size = merged[-1][0], merged.pop()[1] + hole_size
+        merged.append((hole_start, hole_size))
+    return merged
 
 
 class ContiguousAllocator(ABC):
@@ -119,18 +151,13 @@ class ContiguousAllocator(ABC):
         self._give_back(run.start, run.size)
 
     @abstractmethod
-    def holes(self) -> list[tuple[int, int]]:
+    def holes(self) -> list[Hole]:
         """The free runs as (start, size), in order of their addresses. A request must fit into one of them."""
 
     def waste(self, next_size: int = 1) -> Waste:
         """Count every slot. next_size: slots that the request that waits would need in a row."""
-        totals = {"used": 0, "reserved": 0, "internal": 0}
-        for run in self.runs.values():
-            for state, size in run.states.items():
-                totals[state] += size
-        free = sum(size for _, size in self.holes())
-        external = sum(size for _, size in self.holes() if size < next_size)
-        return Waste(**totals, external=external, free=free - external)
+        counts, free = count_waste(self.runs.values(), self.holes(), next_size), sum(size for _, size in self.holes())
+        return Waste(*counts, free=free - counts[-1])
 
     def memory_map(self) -> list[tuple[int, int, str, str | None]]:
         """The memory from its first slot to its last: (start, size, state, request_id), state "free" in a hole."""
@@ -158,23 +185,18 @@ class FirstFitAllocator(ContiguousAllocator):
         super().__init__(capacity)
         self._holes = [(0, capacity)]
 
-    def holes(self) -> list[tuple[int, int]]:
+    def holes(self) -> list[Hole]:
         return list(self._holes)
 
     def _take(self, size: int) -> tuple[int, int]:
-        for i, (start, room) in enumerate(self._holes):
-            if room >= size:
-                self._holes[i : i + 1] = [(start + size, room - size)] if room > size else []
-                return start, size
-        raise NoRunError(size, self._holes)
+        found = first_fit(self._holes, size)
+        if found is None:
+            raise NoRunError(size, self._holes)
+        start, self._holes = found
+        return start, size
 
     def _give_back(self, start: int, size: int) -> None:
-        merged: list[tuple[int, int]] = []
-        for hole_start, hole_size in sorted([*self._holes, (start, size)]):
-            if merged and sum(merged[-1]) == hole_start:
-                hole_start, hole_size = merged[-1][0], merged.pop()[1] + hole_size
-            merged.append((hole_start, hole_size))
-        self._holes = merged
+        self._holes = give_back(self._holes, start, size)
 
 
 class BuddyAllocator(ContiguousAllocator):
@@ -190,7 +212,7 @@ class BuddyAllocator(ContiguousAllocator):
             raise ValueError(f"capacity={capacity}: a buddy allocator divides a power of two")
         self._free: dict[int, set[int]] = {capacity: {0}}  # size -> starts
 
-    def holes(self) -> list[tuple[int, int]]:
+    def holes(self) -> list[Hole]:
         return sorted((start, size) for size, starts in self._free.items() for start in starts)
 
     def _take(self, size: int) -> tuple[int, int]:

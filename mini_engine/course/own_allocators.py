@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mini_engine.cache.contiguous import BuddyAllocator, ContiguousAllocator, NoRunError
+from mini_engine.cache.contiguous import BuddyAllocator, FirstFitAllocator, Hole, NoRunError
 
-Hole = tuple[int, int]
 Take = Callable[[list[Hole], int], "tuple[int, list[Hole]] | None"]
 GiveBack = Callable[[list[Hole], int, int], list[Hole]]
 
 
-class HoleListAllocator(ContiguousAllocator):
+class HoleListAllocator(FirstFitAllocator):
     """An allocator made of two functions on its list of holes (start, size), sorted by start.
 
     take(holes, size) gives the start of a run and the holes that are left, or None; give_back(holes, start, size) the holes
@@ -21,10 +20,6 @@ class HoleListAllocator(ContiguousAllocator):
     def __init__(self, capacity: int, take: Take, give_back: GiveBack) -> None:
         super().__init__(capacity)
         self._take_from, self._back_to = take, give_back
-        self._holes: list[Hole] = [(0, capacity)]
-
-    def holes(self) -> list[Hole]:
-        return list(self._holes)
 
     def _take(self, size: int) -> tuple[int, int]:
         found = self._take_from(self.holes(), size)

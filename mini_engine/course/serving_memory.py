@@ -7,16 +7,16 @@ slot that holds nothing missed. As in the engine, the last token of a request is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mini_engine.cache.contiguous import RESERVATIONS, ContiguousAllocator, NoRunError, Run
+from mini_engine.cache.contiguous import ContiguousAllocator, Hole, Run, count_waste
+from mini_engine.course.contiguous_service import ContiguousService
 from mini_engine.geometry import FragBreakdown, frag_breakdown
 
 Lengths = Sequence[tuple[int, int]]
-Hole = tuple[int, int]
 Counter = Callable[[list[Run], list[Hole], int], tuple[int, int, int, int]]
 
 
@@ -39,19 +39,14 @@ class Served(NamedTuple):
         return frag_breakdown(self.used, self.reserved, self.internal, self.external)
 
     @property
+    def rounding_share(self) -> float:
+        """The part of the external share that is rounding."""
+        return self.rounding / (self.used + self.reserved + self.internal + self.external)
+
+    @property
     def running(self) -> float:
         """Requests that run at a time, on average."""
         return self.num_running / self.num_steps
-
-
-def count_waste(runs: Iterable[Run], holes: Iterable[Hole], next_size: int) -> tuple[int, int, int, int]:
-    """Slots (used, reserved, internal, external) of a contiguous memory: `Waste` without what is free."""
-    used = reserved = internal = 0
-    for run in runs:
-        used += run.used
-        reserved += run.final - run.used
-        internal += run.size - run.final
-    return used, reserved, internal, sum(size for _, size in holes if size < next_size)
 
 
 def serve(
@@ -60,54 +55,28 @@ def serve(
     """Serve requests of (prompt, output) tokens out of `memory`: a ContiguousAllocator, or an LLMEngine.
 
     reserve, max_len: how long a run is made, see RESERVATIONS. count: who counts the slots of a contiguous memory.
-    ValueError for a request that cannot fit into an empty memory.
+    ValueError for a request that cannot fit into an empty memory, and for counts that do not add up to the capacity.
     """
     if not isinstance(memory, ContiguousAllocator):
         return _serve_paged(lengths, memory)
-    waiting = [
-        (
-            str(number),
-            prompt,
-            prompt + output - 1,
-            max(prompt + output - 1, RESERVATIONS[reserve](prompt, output, max_len)),
-        )
-        for number, (prompt, output) in enumerate(lengths)
-    ]
-    waiting.reverse()
-    asked: dict[str, int] = {}
+    service = ContiguousService(memory, reserve, max_len)
+    for number, (prompt, output) in enumerate(lengths):
+        service.add(str(number), prompt, output)
+    asked = {one.request_id: one.size for one in service.waiting}
     totals, num_running, num_steps = [0] * 5, 0, 0
-    while waiting:
-        for request_id, run in list(memory.runs.items()):
-            if run.used == run.final:
-                memory.free(request_id)
-            else:
-                memory.append(request_id)
-        while waiting:
-            request_id, prompt, stored, size = waiting[-1]
-            try:
-                memory.allocate(request_id, prompt, reserve=size, final=stored)
-            except NoRunError as error:
-                if not memory.runs:
-                    raise ValueError(f"request {request_id} can never run: {error}") from error
-                break
-            asked[request_id] = size
-            waiting.pop()
-        if waiting:
+    while service.waiting:
+        service.begin()
+        if service.waiting:
             runs, holes = list(memory.runs.values()), memory.holes()
-            needed = waiting[-1][3]
+            used, reserved, internal, external = count(runs, holes, service.waiting[0].size)
+            if used + reserved + internal + external != memory.capacity:
+                told = f"used {used}, reserved {reserved}, internal {internal}, external {external}"
+                raise ValueError(f"{told}: while a request waits, these must add up to {memory.capacity} slots")
             rounding = sum(run.size - asked[run.request_id] for run in runs)
-            used, reserved, internal, external = count(runs, holes, needed)
-            now = (
-                used,
-                reserved,
-                internal - rounding,
-                memory.capacity - used - reserved - internal + rounding,
-                rounding,
-            )
-            if external > memory.capacity - used - reserved - internal:
-                raise ValueError(f"{external} slots counted as external, more than are free")
+            now = (used, reserved, internal - rounding, external + rounding, rounding)
             totals = [total + new for total, new in zip(totals, now)]
             num_running, num_steps = num_running + len(runs), num_steps + 1
+        service.end()
     used, reserved, internal, external, rounding = totals
     return Served(used, reserved, internal, external, rounding, num_running, num_steps)
 

@@ -149,6 +149,42 @@ def test_side_by_side() -> None:
     shown.slider.value = 19
     assert "buddy — step 19" in shown.readout
     assert "paged — step 15" in shown.readout, "the shorter film stands still"
+    assert frame({"buddy": old, "paged": new[:-4]}, 19).words == shown.readout
+    with pytest.raises(ValueError, match="step=20: the film has steps 0 to 19"):
+        frame({"buddy": old, "paged": new[:-4]}, 20)
+
+
+def heights(svg: str) -> dict[str, str]:
+    """Where the rows of a picture stand: words or tiles, and their y."""
+    rows = {element.text: element.get("y", "") for element in ET.fromstring(svg).iter(f"{SVG}text")}
+    return {name: rows[name] for name in ("physical memory", "allocated", "live", "wasted", "read", "used: holds K/V")}
+
+
+@pytest.mark.parametrize("step", [0, 3, 12])
+def test_rows_of_films_side_by_side_stand_at_one_height(step: int) -> None:
+    arrivals = [Arrival(name, 0, 40, 20) for name in "abc"] + [Arrival("d", 2, 70, 9)]
+    plain = runs.engine(16, 16, enable_prefix_caching=False)
+    films = {"buddy": replay(arrivals, BuddyAllocator(512), max_len=128), "paged": replay(arrivals, plain)}
+    for still in (frame(films, step), film(films).stills[step]):
+        old, new = (view.scene.draw(view.frame) for view in still.views)
+        assert heights(old) == heights(new)
+        assert re.search(r'viewBox="([^"]*)"', old)[1] == re.search(r'viewBox="([^"]*)"', new)[1]
+        assert "copied" not in texts(old) + texts(new), "a counter that stays 0 in all of them"
+    assert "copied" in texts(frame(runs.copy_on_write(), 0).svg)
+
+
+def test_the_key_shows_what_occurs_in_the_film() -> None:
+    arrivals = [Arrival("a", 0, 20, 12), Arrival("b", 0, 40, 9), Arrival("c", 0, 40, 9)]
+    plain = replay(arrivals, runs.engine(16, 16, enable_prefix_caching=False))
+    told = texts(frame(plain, 0).svg)
+    assert {"used: holds K/V", "still empty", "free, blank", "this step"} <= set(told)
+    assert not {"free, cached", "published", "in 2 tables"} & set(told)
+    shared = texts(frame(runs.mixed(2), 0).svg)
+    assert {"free, cached", "published", "in 2 tables"} <= set(shared)
+    old = texts(frame(replay(arrivals, BuddyAllocator(128), reserve="oracle"), 0).svg)
+    assert {"used: holds K/V", "reserved", "internal", "external", "free"} <= set(old)
+    tight = texts(frame(replay(arrivals[:1], BuddyAllocator(32), max_len=31), 0).svg)
+    assert not {"external", "still empty"} & set(tight)
 
 
 def test_player_moves_words_and_picture_together() -> None:
@@ -175,7 +211,8 @@ def test_viewers_without_a_kernel_get_the_picture_and_all_of_it_in_words() -> No
     shown = film(engine)
     bundle = shown._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in bundle
-    assert bundle["text/html"].startswith('<img class="film-frame"')
+    assert shown.readout in html.unescape(bundle["text/html"]).split("<img")[0], "its sentences, above the picture"
+    assert '<img class="film-frame"' in bundle["text/html"]
     assert bundle["text/plain"] == shown.still.text == frame(engine, 0).text
     assert set(frame(engine, 0)._repr_mimebundle_()) == {"text/html", "text/plain"}
     assert repr(frame(engine, 0)) == frame(engine, 0).text

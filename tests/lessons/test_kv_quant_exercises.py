@@ -12,8 +12,6 @@ from mini_engine import LLM, SamplingParams
 from mini_engine.attention import IntCodec, QuantizedKVCache, fp8_e4m3
 from mini_engine.catalog import get_model
 from mini_engine.course.check import run
-from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, Prediction
-from mini_engine.course.exercises import all_of
 from mini_engine.course.exercises.answers05_cache import Int8KVCache, JoinsPieces
 from mini_engine.course.exercises.answers05_quantize import dequantize, quantize
 from mini_engine.course.exercises.e05_bytes import BITS, FP8, NEIGHBOURS, REQUESTS, WINDOW, count_out, quantized_bytes

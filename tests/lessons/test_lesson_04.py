@@ -13,9 +13,6 @@ import pytest
 
 from mini_engine import LLM, SamplingParams
 from mini_engine.course import picture
-from mini_engine.course.check import run
-from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, Prediction
-from mini_engine.course.exercises import all_of
 from mini_engine.course.exercises.answers04_gqa import repeats
 from mini_engine.course.exercises.answers04_mla import absorbed, expands, head_by_head, one_wide_head
 from mini_engine.course.exercises.e04_absorb import absorbed_scores, slow_scores

@@ -14,11 +14,9 @@ import pytest
 from mini_engine import get_gpu, get_model
 from mini_engine.course import picture
 from mini_engine.course.check import run
-from mini_engine.course.exercise import Exercise, Prediction
-from mini_engine.course.exercises import all_of
-from mini_engine.course.exercises.e03_attention_cost import attention_cost, count_by_loops
 from mini_engine.course.exercises.answers03_largest_batch import by_trying, largest_batch
 from mini_engine.course.exercises.answers03_min_tokens import intensity
+from mini_engine.course.exercises.e03_attention_cost import attention_cost, count_by_loops
 from mini_engine.course.exercises.e03_largest_batch import LARGEST_BATCH, toy
 from mini_engine.course.exercises.e03_least_time import LEAST_TIME
 from mini_engine.course.exercises.e03_min_tokens import MIN_TOKENS
@@ -90,7 +88,7 @@ NATURAL = [
     (LEAST_TIME, lambda f, b, p, w: (np.maximum(f / p, b / w), min(1, (f / p) / (b / w)) if b else 1)),
     (MIN_TOKENS, _by_floats),
     (MIN_TOKENS, lambda K, N, r: next((M for M in range(1, 20_000) if intensity(M, K, N) >= r), None)),
-    (MIN_TOKENS, lambda K, N, r: None if K * N <= r * (K + N) else np.int64(-(-r * K * N // (K * N - r * (K + N))))),
+    (MIN_TOKENS, lambda K, N, r: None if r * (K + N) >= K * N else np.int64(-(-r * K * N // (K * N - r * (K + N))))),
     (LARGEST_BATCH, lambda g, S, t: np.int64(largest_batch(g, S, t))),
 ]
 

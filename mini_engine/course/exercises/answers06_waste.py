@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mini_engine.cache.contiguous import Run
-from mini_engine.course.serving_memory import count_waste
+from mini_engine.cache.contiguous import Run, count_waste
 
 Runs = list[Run]
 Holes = list[tuple[int, int]]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mini_engine.cache.contiguous import Run
+from mini_engine.cache.contiguous import Run, count_waste
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises import answers06_waste as answers
 from mini_engine.course.expect import expect, expect_equal
-from mini_engine.course.serving_memory import count_waste
 
 Counter = Callable[[list[Run], list[tuple[int, int]], int], Any]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mini_engine.course.film.counters import Counters
-from mini_engine.course.film.draw import Scene
+from mini_engine.course.film.draw import Scene, align
 from mini_engine.course.film.frames import Block, Deed, Frame, Memory, Span, Table, frames
 from mini_engine.course.film.replay import Arrival, replay
 from mini_engine.course.film.still import Still, View
@@ -47,19 +47,24 @@ def film(source: Any, *, theme: str = "auto") -> Player:
 def frame(source: Any, step: int = -1, *, theme: str = "auto", narrow: bool = False) -> Still:
     """The still of one step (the number it has in `engine.film`; -1 is the last), with its sentences in the picture.
 
-    `source` as in `film`. narrow: a layout for half a page. ValueError for a step that the film does not have.
+    `source` as in `film`. narrow: a layout for half a page. ValueError for a step that the film does not have; of several
+    films, the shorter ones stand still at their end.
     """
     titled = source if isinstance(source, Mapping) else {"": source}
-    scenes = []
-    for title, one in titled.items():
-        found = frames(one)
-        steps = [frame for frame in found if frame.label.startswith("step")] or found
-        wanted = [frame for frame in steps if frame.step == step] if step >= 0 else steps[step:][:1]
+    films = {title: frames(one) for title, one in titled.items()}
+    steps = {title: [f for f in found if f.label.startswith("step")] or found for title, found in films.items()}
+    last = max(found[-1].step for found in steps.values())
+    views = []
+    for title, found in steps.items():
+        at = min(step, found[-1].step) if step <= last else step
+        wanted = [frame for frame in found if frame.step == at] if step >= 0 else found[step:][:1]
         if not wanted:
-            raise ValueError(f"step={step}: the film has steps {steps[0].step} to {steps[-1].step}")
-        scene = Scene(found, told_frames=wanted, theme=theme, narrow=narrow or len(titled) > 1)
-        scenes.append(View(title, wanted[0], scene))
-    return Still(scenes)
+            raise ValueError(f"step={step}: the film has steps {min(f[0].step for f in steps.values())} to {last}")
+        scene = Scene(films[title], told_frames=wanted, theme=theme, narrow=narrow or len(titled) > 1)
+        views.append(View(title, wanted[0], scene))
+    if len(views) > 1:
+        align([view.scene for view in views])
+    return Still(views)
 
 
 def movie(source: Any, path: str | Path | None = None, *, seconds: float = 1.5, theme: str = "auto") -> str:
@@ -80,6 +85,8 @@ def _stills(source: Any, theme: str) -> list[Still]:
     if beside:
         films = {title: [f for f in found if f.label.startswith("step")] for title, found in films.items()}
     small = {title: Scene(found, told=False, theme=theme, narrow=True) for title, found in films.items()}
+    if beside:
+        align(list(small.values()))
     scenes = small if beside else {title: Scene(found, told=False, theme=theme) for title, found in films.items()}
     return [
         Still(

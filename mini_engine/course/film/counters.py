@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
+NAMES = ("allocated", "live", "wasted", "shared", "copied", "read")
+
 
 class Counters(NamedTuple):
     """In token slots; times `bytes_per_token` they are bytes.
@@ -37,5 +39,5 @@ class Counters(NamedTuple):
 
     def items(self) -> Iterator[tuple[str, int]]:
         """The six, in the order in which they are shown."""
-        for name in ("allocated", "live", "wasted", "shared", "copied", "read"):
+        for name in NAMES:
             yield name, getattr(self, name)

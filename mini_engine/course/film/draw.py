@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from mini_engine.course.film import words
+from mini_engine.course.film.counters import NAMES
 from mini_engine.course.film.frames import Frame
 from mini_engine.course.film.grid import Grid
 from mini_engine.course.film.shapes import label
-from mini_engine.course.film.strips import counter_strip, free_queue, host_strip, key
+from mini_engine.course.film.strips import counter_strip, free_queue, host_strip, key, looks
 from mini_engine.course.film.tables import Tables
 from mini_engine.course.film.theme import DEFS, style
 
@@ -20,6 +22,16 @@ WIDE, NARROW, MARGIN, TABLES_WIDTH, GRID_WIDTH = 700, 486, 14, 208, 430
 
 
 MOST_COPIES = 12  # arrows in one picture
+
+
+class Rows(NamedTuple):
+    """What stands above one another in a scene: lines of words, heights of tables and grid, whether there are strips."""
+
+    lines: int
+    tables: float
+    grid: int
+    has_queue: bool
+    has_host: bool
 
 
 class Scene:
@@ -44,18 +56,26 @@ class Scene:
         self.told, self.theme = told, theme
         self.narrow, self.width = narrow, NARROW if narrow else WIDE
         lines = max(len(self._wrapped(frame)) for frame in told_frames or film) if told else 0
-        self.top = 34 + 16 * lines + (6 if told else 0)
-        top, left = self.top + 22, self.width - MARGIN - GRID_WIDTH
-        if narrow:
-            self.tables = Tables(film, MARGIN, top, self.width - 2 * MARGIN, room=210, brief=True)
-            self.grid = Grid(self.memory, left, top + round(self.tables.height) + 34)
-            self.bottom = self.grid.top + self.grid.height + 22
+        self.looks = looks(film)
+        self.moving = {name for frame in film for name, value in frame.counters.items() if value}
+        self.counters = [name for name in NAMES if self.memory.is_paged or name not in ("shared", "copied")]
+        self.grid = Grid(self.memory, self.width - MARGIN - GRID_WIDTH, 0)
+        width, room = (self.width - 2 * MARGIN, 210) if narrow else (TABLES_WIDTH, max(330, self.grid.height))
+        self.tables = Tables(film, MARGIN, 0, width, room=room, brief=narrow)
+        has_host = self.memory.num_host_blocks > 0
+        self.place(Rows(lines, self.tables.height, self.grid.height, self.memory.is_paged, has_host))
+
+    def place(self, rows: Rows) -> None:
+        """Lay the scene out with at least this much room in each row."""
+        self.rows = rows
+        self.top = 34 + 16 * rows.lines + (6 if self.told else 0)
+        self.tables.top = self.grid.top = self.top + 22
+        if self.narrow:
+            self.grid.top += round(rows.tables) + 34
+            self.bottom = self.grid.top + rows.grid + 22
         else:
-            self.grid = Grid(self.memory, left, top)
-            self.tables = Tables(film, MARGIN, top, TABLES_WIDTH, room=max(330, self.grid.height))
-            self.bottom = top + round(max(self.grid.height, self.tables.height, 132)) + 14
-        self.height = self.bottom + (174 if narrow else 96)
-        self.height += 26 * (self.memory.is_paged + (self.memory.num_host_blocks > 0))
+            self.bottom = self.grid.top + round(max(rows.grid, rows.tables, 132)) + 14
+        self.height = self.bottom + (174 if self.narrow else 96) + 26 * (rows.has_queue + rows.has_host)
 
     def draw(self, frame: Frame) -> str:
         """The SVG of one frame of the film: at most 30 KB for up to 256 blocks."""
@@ -77,12 +97,13 @@ class Scene:
         y = self.bottom
         if self.memory.is_paged:
             shapes.append(free_queue(frame, MARGIN, y, self.width - 2 * MARGIN))
-            y += 26
+        y += 26 * self.rows.has_queue
         if self.memory.num_host_blocks:
             shapes.append(host_strip(frame, MARGIN, y, self.width - 2 * MARGIN))
-            y += 26
-        shapes.append(counter_strip(frame, MARGIN, y + 4, self.width - 2 * MARGIN, columns=3 if self.narrow else 6))
-        shapes.append(key(self.memory, MARGIN, y + (142 if self.narrow else 78), self.width - MARGIN))
+        y += 26 * self.rows.has_host
+        columns = -(-len(self.counters) // 2) if self.narrow else len(self.counters)
+        shapes.append(counter_strip(frame, self.counters, MARGIN, y + 4, self.width - 2 * MARGIN, columns))
+        shapes.append(key(self.looks, MARGIN, y + (142 if self.narrow else 78), self.width - MARGIN))
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{self.height:.0f}" viewBox="0 0 {self.width} {self.height:.0f}" '
             f'font-family="Helvetica,Arial,sans-serif" font-size="12">{style(self.theme)}{DEFS}'
@@ -93,10 +114,20 @@ class Scene:
         memory = self.memory
         if memory.is_paged:
             return f"{memory.num_cells} blocks of {memory.block_size} tokens"
-        return f"{memory.title}: {memory.num_slots} slots, {memory.block_size} to a cell"
+        row = min(memory.num_slots, self.grid.columns * memory.block_size)
+        return f"{memory.title}: {memory.num_slots} slots, {row} to a row"
 
     def _wrapped(self, frame: Frame) -> list[str]:
         return textwrap.wrap(" ".join(words.sentences(frame)), self.width * 97 // WIDE)[:8]
+
+
+def align(scenes: Sequence[Scene]) -> None:
+    """Scenes that stand side by side: rows at one height, and those counters that are not 0 all the time in all of them."""
+    rows = Rows(*map(max, zip(*(scene.rows for scene in scenes))))
+    moving = set().union(*(scene.moving for scene in scenes))
+    for scene in scenes:
+        scene.counters = [name for name in NAMES if name in moving or name not in ("shared", "copied")]
+        scene.place(rows)
 
 
 def _copies(frame: Frame, grid: Grid) -> str:

@@ -55,4 +55,5 @@ class Player(W.VBox):
         """The live widget where there is a kernel; elsewhere the frame as it is now, and all of it as text."""
         live = super()._repr_mimebundle_(**kwargs) or {}
         wide = Still([view._replace(narrow_scene=None) for view in self.still.views])
-        return {**live, **wide._repr_mimebundle_()}
+        told = html.escape(wide.words).replace("\n", "<br>\n")
+        return {**live, "text/html": f'<p style="{TEXT}">{told}</p>{wide.img}', "text/plain": wide.text}

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from mini_engine.cache.contiguous import RESERVATIONS, ContiguousAllocator, NoRunError
+from mini_engine.cache.contiguous import ContiguousAllocator
+from mini_engine.course.contiguous_service import ContiguousService
 
 Event = dict[str, Any]
 
@@ -29,7 +30,8 @@ def replay(
     request may get), drawn `cell` slots to a cell; or an LLMEngine made with record=True. As in the engine, the last
     token of a request is never stored. ValueError for a request that cannot fit into an empty memory.
     """
-    service = _Service(memory, reserve, max_len, cell) if isinstance(memory, ContiguousAllocator) else _Engine(memory)
+    is_old = isinstance(memory, ContiguousAllocator)
+    service = _Contiguous(memory, reserve, max_len, cell) if is_old else _Engine(memory)
     todo = sorted(arrivals, key=lambda arrival: arrival.step)
     step = 0
     while todo or service.is_busy():
@@ -65,34 +67,30 @@ class _Engine:
         self.engine.step()
 
 
-class _Service:
+class _Contiguous:
     """What an engine over a contiguous allocator would do."""
 
     def __init__(self, memory: ContiguousAllocator, reserve: str, max_len: int, cell: int) -> None:
         self.memory = memory
-        self.reserve, self.max_len = RESERVATIONS[reserve], max_len or memory.capacity
-        self.waiting: list[Arrival] = []
-        self.left: dict[str, int] = {}  # tokens still to be sampled
+        self.service = ContiguousService(memory, reserve, max_len or memory.capacity)
+        self.is_busy = self.service.is_busy
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(memory).__name__.removesuffix("Allocator")).lower()
         head = {"title": f"{name}, reserving {reserve}", "capacity": memory.capacity, "cell": cell}
         self.events: list[Event] = [{"kind": "memory", "step": 0, **head}]
 
-    def is_busy(self) -> bool:
-        return bool(self.waiting or self.left)
-
     def add(self, arrival: Arrival, step: int) -> None:
-        self.waiting.append(arrival)
+        self.service.add(arrival.request_id, arrival.prompt, arrival.output)
         self.events.append({"kind": "add", "step": step, "request_id": arrival.request_id, "prompt": arrival.prompt})
 
     def step(self, step: int) -> None:
-        wrote = dict.fromkeys(self.left, 1)
-        for request_id in self.left:
-            self.memory.append(request_id)
-        started, refused = self._admit()
-        wrote |= {arrival.request_id: arrival.prompt for arrival in started}
-        runs = {arrival.request_id: self.memory.runs[arrival.request_id] for arrival in started}
+        wrote = dict.fromkeys(self.memory.runs, 1)
+        started, lack = self.service.begin()
+        wrote |= {one.request_id: one.prompt for one in started}
+        runs = {one.request_id: self.memory.runs[one.request_id] for one in started}
         read = sum(run.used for run in self.memory.runs.values())
-        finished = self._sample()
+        finished = self.service.end()
+        waiting = [one.request_id for one in self.service.waiting]
+        refused = lack and {"request_id": waiting[0], "needed": lack.needed, "free": lack.free, "largest": lack.largest}
         self.events.append(
             {
                 "kind": "step",
@@ -102,34 +100,7 @@ class _Service:
                 "wrote": wrote,
                 "read": read,
                 "finished": finished,
-                "waiting": [arrival.request_id for arrival in self.waiting],
+                "waiting": waiting,
                 "map": [list(part) for part in self.memory.memory_map()],
             }
         )
-
-    def _admit(self) -> tuple[list[Arrival], Event | None]:
-        """Give runs to those that wait until one does not fit: who started, and what the one lacked."""
-        started: list[Arrival] = []
-        while self.waiting:
-            first = self.waiting[0]
-            stored = first.prompt + first.output - 1
-            size = max(stored, self.reserve(first.prompt, first.output, self.max_len))
-            try:
-                self.memory.allocate(first.request_id, first.prompt, reserve=size, final=stored)
-            except NoRunError as error:
-                if not self.memory.runs:
-                    raise ValueError(f"request {first.request_id!r} can never run: {error}") from error
-                lack = {"needed": error.needed, "free": error.free, "largest": error.largest}
-                return started, {"request_id": first.request_id, **lack}
-            started.append(self.waiting.pop(0))
-            self.left[first.request_id] = first.output
-        return started, None
-
-    def _sample(self) -> list[str]:
-        """A token for everybody; who has got its last one gives up its run."""
-        self.left = {request_id: n - 1 for request_id, n in self.left.items()}
-        finished = [request_id for request_id, n in self.left.items() if not n]
-        for request_id in finished:
-            del self.left[request_id]
-            self.memory.free(request_id)
-        return finished

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mini_engine.course.film.frames import Frame, Memory
+from collections.abc import Iterator, Sequence
+
+from mini_engine.course.film.frames import Block, Frame
 from mini_engine.course.film.shapes import Words, label
 from mini_engine.course.film.theme import colour_class
 
@@ -56,11 +58,12 @@ def host_strip(frame: Frame, x: float, y: float, width: float) -> str:
     return "".join(shapes)
 
 
-def counter_strip(frame: Frame, x: float, y: float, width: float, columns: int) -> str:
-    """Six tiles: the counter's name, its slots, and what that is in bytes or blocks."""
+def counter_strip(frame: Frame, names: Sequence[str], x: float, y: float, width: float, columns: int) -> str:
+    """A tile for each of these counters: its name, its slots, and what that is in bytes or blocks."""
     shapes, size = [], frame.memory.block_size
     pitch, top = (width + 6) / columns, y
-    for number, (name, value) in enumerate(frame.counters.items()):
+    for number, name in enumerate(names):
+        value = getattr(frame.counters, name)
         at, y = x + number % columns * pitch, top + number // columns * 64
         shapes.append(f'<rect class="tile" x="{at:.4g}" y="{y}" width="{pitch - 6:.4g}" height="58" rx="4"/>')
         shapes.append(label(at + 8, y + 15, name, "s", 11))
@@ -80,7 +83,7 @@ def _below(name: str, value: int, frame: Frame, size: int) -> str:
         return f"{share}, {told}" if told else f"{share}allocated"
     if name == "allocated" and not frame.memory.is_paged:
         small = sum(span.size for span in frame.spans if span.state == "external")
-        return f"{small} free, too small" if small else told
+        return f"+ {small} external" if small else told
     if name in ("allocated", "shared", "copied") and frame.memory.is_paged:
         blocks = f"{value // size} block{'s' * (value != size)}"
         blocks += " saved" if name == "shared" and value and not told else ""
@@ -92,7 +95,7 @@ def _below(name: str, value: int, frame: Frame, size: int) -> str:
     if name == "wasted" and not told:
         if frame.memory.is_paged:
             return "in last blocks" if value else ""
-        return f"{sum(s.size for s in frame.spans if s.state == 'internal')} never used"
+        return f"{sum(s.size for s in frame.spans if s.state == 'internal')} internal"
     return told
 
 
@@ -104,30 +107,48 @@ def short_bytes(size: int) -> str:
     return f"{size} B"
 
 
-def key(memory: Memory, x: float, y: float, right: float) -> str:
-    """What the looks of a cell mean."""
-    box = '<rect width="16" height="12" class="{}"/>'
-    tinted = box.format("r0 t f") + box.format("h f")
-    frame = '<rect class="cell" x=".5" y=".5" width="15" height="11"/>'
-    items = [(box.format("r0 f"), "holds K/V")]
-    if memory.is_paged:
-        items += [
-            (tinted, "still empty"),
-            (box.format("ghost"), "free, cached"),
-            (frame, "free, blank"),
-            (frame + '<path class="ear" d="M16 3v9h-9z"/>', "published"),
-            ('<text class="b" y="10">×2</text>', "in 2 tables"),
-            ('<path class="p" d="M0 0h16v12h-16z"/>', "this step"),
-        ]
-    else:
-        items += [
-            (tinted, "reserved, will be used"),
-            (box.format("r0 t f") + box.format("d f"), "reserved, never used"),
-            (frame, "free"),
-            (frame + box.format("u f"), "too small to use"),
-        ]
+def looks(film: Sequence[Frame]) -> list[str]:
+    """Which of the looks of a cell, by their names in the key, occur in a film, in the order in which the key has them."""
+    found = {span.state for frame in film for span in frame.spans}
+    for frame in film:
+        found.update(look for block in frame.blocks for look in _looks_of(block))
+        if not frame.memory.is_paged and sum(span.size for span in frame.spans) < frame.memory.num_slots:
+            found.add("free")
+    return [name for name in _KEY if name in found]
+
+
+def _looks_of(block: Block) -> Iterator[str]:
+    if not (block.holders or block.is_published):
+        yield "blank"
+    if block.is_published:
+        yield "published"
+    if block.refs > 1:
+        yield "shared"
+    if block.marks:
+        yield "marked"
+
+
+_BOX = '<rect width="16" height="12" class="{}"/>'
+_EDGE = '<rect class="cell" x=".5" y=".5" width="15" height="11"/>'
+_KEY = {
+    "used": (_BOX.format("r0 f"), "used: holds K/V"),
+    "empty": (_BOX.format("r0 t f") + _BOX.format("h f"), "still empty"),
+    "reserved": (_BOX.format("r0 t f") + _BOX.format("h f"), "reserved"),
+    "internal": (_BOX.format("r0 t f") + _BOX.format("d f"), "internal"),
+    "external": (_EDGE + _BOX.format("u f"), "external"),
+    "free": (_EDGE, "free"),
+    "cached": (_BOX.format("ghost"), "free, cached"),
+    "blank": (_EDGE, "free, blank"),
+    "published": (_EDGE + '<path class="ear" d="M16 3v9h-9z"/>', "published"),
+    "shared": ('<text class="b" y="10">×2</text>', "in 2 tables"),
+    "marked": ('<path class="p" d="M0 0h16v12h-16z"/>', "this step"),
+}
+
+
+def key(names: Sequence[str], x: float, y: float, right: float) -> str:
+    """What these looks of a cell mean."""
     shapes, left = [], x
-    for swatch, words in items:
+    for swatch, words in (_KEY[name] for name in names):
         if x + 21 + 5.5 * len(words) > right:
             x, y = left, y + 17
         shapes.append(f'<g transform="translate({x:.0f} {y})">{swatch}</g>' + label(x + 21, y + 10, words, "s", 11))
