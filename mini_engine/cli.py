@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from mini_engine import __version__
+from mini_engine import __version__, simulate_command
 from mini_engine.backends.kv_arrays import KV_CACHE_DTYPES
 from mini_engine.sizing import command as size_command
 
@@ -126,6 +126,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     size_command.add_arguments(sizing)
     sizing.set_defaults(run=size_command.run)
+
+    simulating = commands.add_parser(
+        "simulate",
+        help="serve a trace on a simulated GPU",
+        description="Serve a trace with the engine's scheduler and cache on a simulated GPU.",
+    )
+    simulate_command.add_arguments(simulating)
+    simulating.set_defaults(run=simulate_command.run)
 
     download = commands.add_parser("download", help="fetch a model", description="Fetch a model.")
     download.set_defaults(run=run_download)

@@ -13,8 +13,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from mini_engine import arguments
-from mini_engine.catalog import ModelSpec, get_gpu, get_model, list_gpus, list_models
+from mini_engine import arguments, option_types
+from mini_engine.catalog import GPUSpec, ModelSpec, get_gpu, get_model, list_gpus, list_models
 from mini_engine.data_files import data_dir
 from mini_engine.sizing.report import answer_text, as_json, as_text, title
 from mini_engine.sizing.result import CacheSizing, Sizing
@@ -32,33 +32,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--gpu", default="h100-sxm", metavar="NAME", help="a GPU of the table (default: %(default)s)")
     add(
-        "--tp", type=_count, default=1, metavar="N", help="GPUs that share the model by tensor parallelism (default: 1)"
+        "--tp",
+        type=option_types.count,
+        default=1,
+        metavar="N",
+        help="GPUs that share the model by tensor parallelism (default: 1)",
     )
-    add("--context", type=_count, default=8192, metavar="TOKENS", help="tokens per sequence (default: 8192)")
-    add("--batch", type=_count, default=1, metavar="N", help="sequences that decode together (default: 1)")
+    add(
+        "--context", type=option_types.count, default=8192, metavar="TOKENS", help="tokens per sequence (default: 8192)"
+    )
+    add("--batch", type=option_types.count, default=1, metavar="N", help="sequences that decode together (default: 1)")
     add(
         "--kv-dtype",
-        type=_dtype,
+        type=option_types.dtype,
         default="bf16",
         metavar="DTYPE",
         help=f"of the cache: {', '.join(DTYPE_BYTES)} (default: bf16)",
     )
-    add("--dtype", type=_dtype, default="bf16", metavar="DTYPE", help="of the weights (default: bf16)")
+    add("--dtype", type=option_types.dtype, default="bf16", metavar="DTYPE", help="of the weights (default: bf16)")
     add(
         "--util",
-        type=_share,
+        type=option_types.share,
         default=Fraction(1),
         metavar="SHARE",
         help="of the card's memory the engine may use, such as 0.9 (default: 1)",
     )
     add(
         "--overhead-gb",
-        type=_gigabytes,
+        type=option_types.gigabytes,
         default=2 * GB,
         metavar="GB",
         help="activations and runtime per GPU, in 10^9 bytes (default: 2)",
     )
-    add("--block", type=_count, default=16, metavar="TOKENS", help="tokens per cache block (default: 16)")
+    add("--block", type=option_types.count, default=16, metavar="TOKENS", help="tokens per cache block (default: 16)")
     add(
         "--memory",
         type=_memory,
@@ -121,7 +127,7 @@ GIVE_THEM = "give them with --params 80e9"
 
 def _sized(args: argparse.Namespace) -> CacheSizing:
     """All of the sizing, or what can be said of the K/V alone, with a note that says how to get the rest."""
-    model, gpu = find_model(args.model), _known(get_gpu, args.gpu)
+    model, gpu = find_model(args.model), find_gpu(args.gpu)
     deployment = {
         name: getattr(args, name) for name in ("tp", "context", "batch", "kv_dtype", "dtype", "util", "block", "memory")
     }
@@ -154,6 +160,11 @@ def find_model(name: str) -> ModelSpec:
     return ModelSpec.from_hf_config(small) if os.path.exists(small / "config.json") else _known(get_model, name)
 
 
+def find_gpu(name: str) -> GPUSpec:
+    """A GPU by its name in the table. ValueError lists near names."""
+    return _known(get_gpu, name)
+
+
 def _in_the_table(name: str) -> str:
     """A hint for the name of a repository, owner/model, whose model the table holds; "" otherwise."""
     try:
@@ -169,34 +180,6 @@ def _known(find: Callable[[str], Any], name: str) -> Any:
         raise ValueError(error.args[0].replace("list_models()", "--list").replace("list_gpus()", "--list")) from None
 
 
-def _option(check: Callable[[str], Any]) -> Callable[[str], Any]:
-    """A checker as argparse wants it: its message is printed behind the option's name."""
-
-    def parse(text: str) -> Any:
-        try:
-            return check(text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error).removeprefix("value=")) from None
-
-    return parse
-
-
-def _bytes(text: str) -> int:
-    """A number of GB as whole bytes."""
-    size = arguments.number("value", text, limit=10**9) * GB
-    if size.denominator != 1:
-        raise ValueError(f"{arguments.shown(text)} GB are no whole number of bytes")
-    return size.numerator
-
-
-def _as_integer(text: str) -> Any:
-    return int(text) if text.strip().lstrip("+-").isdecimal() and len(text) < 100 else text
-
-
-_count = _option(lambda text: arguments.count("value", _as_integer(text), limit=10**9))
-_share = _option(lambda text: arguments.share("value", text))
-_gigabytes = _option(_bytes)
-_dtype = _option(lambda text: arguments.choice("value", text, tuple(DTYPE_BYTES)))
-_memory = _option(lambda text: arguments.choice("value", text, ("nominal", "reported")))
-_parameters = _option(lambda text: parameters("value", text))
-_question = _option(lambda text: arguments.count("value", _as_integer(text), limit=12))
+_memory = option_types.one_of("nominal", "reported")
+_parameters = option_types.option(lambda text: parameters("value", text))
+_question = option_types.option(lambda text: arguments.count("value", option_types.as_integer(text), limit=12))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from mini_engine.arguments import shown
 from mini_engine.data_files import data_dir
 from mini_engine.workload.azure import load_azure, save_azure
 from mini_engine.workload.conversations import multi_turn, shared_prefix
@@ -48,10 +49,12 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
     project's own.
     """
     found = Path(path)
-    if not found.exists() and found.name == str(path) and (trace_path(found.name)).exists():
+    if not _exists(found) and found.name == str(path) and _exists(trace_path(found.name)):
         found = trace_path(found.name)
-    if not found.exists():
-        raise FileNotFoundError(f"there is no trace {str(path)!r}: neither a file nor one of {', '.join(own_traces())}")
+    if not _exists(found):
+        raise FileNotFoundError(
+            f"there is no trace {shown(str(path))}: neither a file nor one of {', '.join(own_traces())}"
+        )
     if found.suffix == ".csv":
         return load_azure(found)
     if found.suffix == ".jsonl":
@@ -61,6 +64,13 @@ def load_trace(path: str | os.PathLike[str]) -> Trace:
     raise TraceError(
         f"{found}: the suffix {found.suffix!r} is not known; .csv is read as Azure 2023, .jsonl as Mooncake"
     )
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # too long for a path, or with a character that no path has
+        return False
 
 
 def trace_path(name: str) -> Path:

@@ -92,6 +92,22 @@ class Trace:
     def __iter__(self):
         return iter(self.requests)
 
+    def at_rate(self, rate: float) -> Trace:
+        """The same requests with their gaps stretched or squeezed, so that `rate` arrive per second from the first to the
+        last. ValueError when they all arrive at once.
+        """
+        if real("rate", rate, minimum=0, limit=10**9) < 1e-9:
+            raise ValueError(f"rate={shown(rate)} must be above 0 requests per second (at least 1e-9)")
+        first, span = self.requests[0].arrival, self.requests[-1].arrival - self.requests[0].arrival
+        if not span:
+            raise ValueError(f"all requests of {self.name!r} arrive at once: no rate can be made of that")
+        scale = len(self) / span / rate
+        moved = tuple(
+            TraceRequest((r.arrival - first) * scale, r.num_prompt_tokens, r.num_output_tokens, r.hash_ids)
+            for r in self
+        )
+        return Trace(self.name, moved, self.block_tokens, self.synthetic)
+
     def head(self, num_requests: int) -> Trace:
         """The first requests of the trace."""
         return Trace(self.name, self.requests[: count("num_requests", num_requests)], self.block_tokens, self.synthetic)

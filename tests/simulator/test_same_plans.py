@@ -81,12 +81,14 @@ class TimedAudit(AuditBackend):
         return super().execute(batch)
 
 
-@pytest.mark.parametrize("scheduler", [Scheduler, StaticBatch])
-@pytest.mark.parametrize("name", CASES)
+STATIC = ("whole prompts", "capacity", "preempted")
+
+
+@pytest.mark.parametrize(
+    ("name", "scheduler"), [*((name, Scheduler) for name in CASES), *((name, StaticBatch) for name in STATIC)]
+)
 def test_the_engine_that_computes_real_tokens_makes_the_same_plans(name, scheduler):
     """Tokens, blocks and hits of the engine are real (audited); the simulator's are made up, and yet no plan differs."""
-    if scheduler is StaticBatch and name not in ("whole prompts", "capacity", "preempted"):
-        pytest.skip("static batching goes with whole prompts")
     trace = small(load_trace("synthetic_azure_conv.csv"), 60, 10)
     config = EngineConfig(
         **{"num_blocks": 400, "block_size": 4, "max_num_batched_tokens": 64, "max_num_seqs": 12} | CASES[name]

@@ -1,0 +1,115 @@
+"""Many simulations, one for each point of a grid, on every core: what a worker is sent is a `Point`, what comes back is JSON.
+
+An executor is anything with `submit(function, point)` that returns something with `result()`: those of
+`concurrent.futures`, and a Dask client, for sweeps that outgrow one machine.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from mini_engine.arguments import count
+from mini_engine.simulator import simulate, summarize
+from mini_engine.simulator.summary import SimulationSummary
+from mini_engine.workload import Trace, load_trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One simulation: which requests, `options` of `simulate`, `limits` (seconds) for goodput."""
+
+    trace: str | Trace
+    requests: int | None = None
+    rate: float | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+    def load(self) -> Trace:
+        trace = load_trace(self.trace) if isinstance(self.trace, str) else self.trace
+        if self.requests is not None:
+            trace = trace.head(self.requests)
+        return trace if self.rate is None else trace.at_rate(self.rate)
+
+    def run(self, progress: Callable[[int], object] = lambda num_ended: None) -> SimulationSummary:
+        return summarize(simulate(self.load(), progress=progress, **self.options), **self.limits)
+
+
+class Executor(Protocol):
+    """What a sweep needs of the machine, or machines, that it runs on."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        """Something with `result()`."""
+
+
+class Here:
+    """Runs what it is given at once, in this process."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future:
+        future: Future = Future()
+        try:
+            future.set_result(fn(*args))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+def run_point(point: Point) -> dict[str, Any]:
+    """A summary as JSON; {"error": why} for a point that cannot be simulated, so that it does not take the others along."""
+    try:
+        return point.run().to_json()
+    except (ValueError, KeyError, OSError, RuntimeError) as error:
+        return {"error": str(error.args[0]) if isinstance(error, KeyError) else str(error)}
+
+
+def grid(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the values of each axis, the last one fastest."""
+    return [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
+
+
+def sweep(
+    points: Sequence[Point], executor: Executor, progress: Callable[[int], object] = lambda num_done: None
+) -> list[dict[str, Any]]:
+    """What `run_point` returns for each point, in their order."""
+    futures = [executor.submit(run_point, point) for point in points]
+    results = []
+    try:
+        for future in futures:
+            results.append(future.result())
+            progress(1)
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+    return results
+
+
+@contextmanager
+def local_executor(workers: int | None = None) -> Iterator[Executor]:
+    """Worker processes, one for each core unless said otherwise; none when one is enough."""
+    workers = os.cpu_count() or 1 if workers is None else count("workers", workers, limit=1024)
+    if workers == 1:
+        yield Here()
+        return
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield pool
+
+
+@contextmanager
+def dask_executor(address: str) -> Iterator[Executor]:
+    """A Dask cluster, by the address of its scheduler. The workers need mini_engine installed."""
+    try:
+        from dask.distributed import Client  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        raise RuntimeError(
+            f"--dask {address} needs Dask here and on the workers: pip install distributed. Without it, --workers N uses "
+            "the cores of this machine"
+        ) from None
+    with Client(address) as client:
+        yield client
