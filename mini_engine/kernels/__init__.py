@@ -15,6 +15,7 @@ _EXPORTS = {
     "combine": "mini_engine.kernels.split_combine",
     "is_interpreted": "mini_engine.kernels._mode",
     "paged_gqa_decode": "mini_engine.kernels.gqa_decode",
+    "paged_mla_decode": "mini_engine.kernels.mla_decode",
     "write_kv": "mini_engine.kernels.cache_write",
 }
 
@@ -24,6 +25,7 @@ __all__ = [
     "combine",
     "is_interpreted",
     "paged_gqa_decode",
+    "paged_mla_decode",
     "write_kv",
 ]
 
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from mini_engine.kernels._mode import TritonMissingError, TritonModeError, is_interpreted
     from mini_engine.kernels.cache_write import write_kv
     from mini_engine.kernels.gqa_decode import paged_gqa_decode
+    from mini_engine.kernels.mla_decode import paged_mla_decode
     from mini_engine.kernels.split_combine import combine
 
 

@@ -42,8 +42,45 @@ def gqa_config(arch: str, head_dim: int, bits: int) -> KernelConfig:
     return GQA[family(arch)][2 * (bits > 16) + (head_dim > 128)]
 
 
+# arch -> (up to 16 heads, more heads, an int8 pool, 32-bit numbers)
+MLA = {
+    "interpreter": (
+        KernelConfig(BLOCK_H, 64, 1, 1),
+        KernelConfig(2 * BLOCK_H, 64, 1, 1),
+        KernelConfig(BLOCK_H, 64, 1, 1),
+        KernelConfig(BLOCK_H, 64, 1, 1),
+    ),
+    "sm_80": (
+        KernelConfig(BLOCK_H, 32, 4, 2),
+        KernelConfig(BLOCK_H, 32, 4, 2),
+        KernelConfig(BLOCK_H, 32, 8, 2),
+        KernelConfig(BLOCK_H, 16, 8, 2),
+    ),
+    "nvidia": (
+        KernelConfig(BLOCK_H, 32, 4, 2),
+        KernelConfig(2 * BLOCK_H, 32, 8, 2),
+        KernelConfig(BLOCK_H, 32, 8, 2),
+        KernelConfig(BLOCK_H, 16, 8, 2),
+    ),
+    "amd": (
+        KernelConfig(BLOCK_H, 16, 4, 1),
+        KernelConfig(BLOCK_H, 16, 4, 1),
+        KernelConfig(BLOCK_H, 16, 4, 1),
+        KernelConfig(BLOCK_H, 16, 8, 2),
+    ),
+}
+
+
+def mla_config(arch: str, num_heads: int, bits: int, pool_bits: int | None = None) -> KernelConfig:
+    """Tiles of paged_mla_decode for an arch, a number of heads, and bits a number of q and of the pool (None: the same)."""
+    row = MLA[arch if arch in MLA else family(arch)]
+    if bits > 16:
+        return row[3]
+    return row[2] if pool_bits == 8 else row[int(num_heads > BLOCK_H)]
+
+
 def family(arch: str) -> str:
-    """The row of the tables that an arch uses."""
+    """The row of the tables that an arch uses, unless it has one of its own."""
     return "interpreter" if arch == "interpreter" else "amd" if arch.startswith("gfx") else "nvidia"
 
 

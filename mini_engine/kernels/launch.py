@@ -34,13 +34,13 @@ def target(device: torch.device) -> Target:
     return Target(arch, found.multi_processor_count)
 
 
-def check_shape(name: str, tensor: torch.Tensor, *shape: int | None) -> None:
-    """ValueError unless `tensor` has this shape (None: any size) and its last axis lies side by side in memory."""
+def check_shape(name: str, tensor: torch.Tensor, *shape: int | None, contiguous: bool = True) -> None:
+    """ValueError unless `tensor` has this shape (None: any size) and, as a rule, its last axis side by side in memory."""
     fits = tensor.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, tensor.shape))
     if not fits:
         wanted = ", ".join("any" if size is None else str(size) for size in shape)
         raise ValueError(f"{name} must have shape [{wanted}], found {list(tensor.shape)}")
-    if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
+    if contiguous and tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
         raise ValueError(f"{name}: the last axis must be contiguous, found strides {tensor.stride()}")
 
 

@@ -1,20 +1,28 @@
-"""What a kernel reads, address by address, as the interpreter sees it; and memory that is poisoned when it is allocated."""
+"""A memory checker for kernels in the interpreter: what they read, address by address, and a stop before what is not theirs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 
+from mini_engine.kernels import is_interpreted
+
+
+class WildAccessError(AssertionError):
+    """A kernel touched memory that belongs to none of its tensors."""
+
 
 @dataclass
-class Reads:
+class Accesses:
     """Byte addresses of everything read, one array a load; masked lanes read nothing."""
 
     addresses: list[np.ndarray] = field(default_factory=list)
+    ranges: list[tuple[int, int]] = field(default_factory=list)  # what the running kernel was given
 
     def of(self, tensor: torch.Tensor) -> np.ndarray:
         """Sorted offsets, in elements from its first one, of what was read of a tensor's storage; each as often as read."""
@@ -24,23 +32,60 @@ class Reads:
         inside = every[(every >= begin) & (every < begin + storage.nbytes())]
         return np.sort((inside - tensor.data_ptr()) // tensor.element_size())
 
+    def check(self, addresses: np.ndarray, what: str) -> None:
+        inside = np.zeros(addresses.shape, dtype=bool)
+        for begin, end in self.ranges:
+            inside |= (addresses >= begin) & (addresses < end)
+        if not inside.all():
+            raise WildAccessError(f"{what} at an address that belongs to none of the kernel's tensors")
+
 
 @contextmanager
-def recorded() -> Iterator[Reads]:
-    """Record the loads of kernels that run meanwhile in the interpreter."""
-    from triton.runtime.interpreter import InterpreterBuilder
+def checked() -> Iterator[Accesses]:
+    """Record the loads of kernels that run meanwhile. WildAccessError, in time, where one leaves its tensors' memory.
 
-    reads, original = Reads(), InterpreterBuilder.create_masked_load
+    Compiled kernels run as they are.
+    """
+    accesses = Accesses()
+    if not is_interpreted():
+        yield accesses
+        return
+    from triton.runtime import interpreter
 
-    def load(self, ptrs, mask, other, *options):  # type: ignore[no-untyped-def]
-        reads.addresses.append(np.broadcast_to(ptrs.data, mask.data.shape)[mask.data])
-        return original(self, ptrs, mask, other, *options)
+    builder, executor = interpreter.InterpreterBuilder, interpreter.GridExecutor
+    load, store, call = builder.create_masked_load, builder.create_masked_store, executor.__call__
 
-    InterpreterBuilder.create_masked_load = load
+    def lanes(ptrs: Any, mask: Any) -> np.ndarray:
+        return np.broadcast_to(ptrs.data, mask.data.shape)[mask.data.astype(bool)]
+
+    def checked_load(self: Any, ptrs: Any, mask: Any, *options: Any) -> Any:
+        read = lanes(ptrs, mask)
+        accesses.check(read, "a load")
+        accesses.addresses.append(read)
+        return load(self, ptrs, mask, *options)
+
+    def checked_store(self: Any, ptrs: Any, value: Any, mask: Any, *options: Any) -> Any:
+        accesses.check(lanes(ptrs, mask), "a store")
+        return store(self, ptrs, value, mask, *options)
+
+    def checked_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        storages = [x.untyped_storage() for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)]
+        accesses.ranges = [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in storages]
+        return call(self, *args, **kwargs)
+
+    builder.create_masked_load, builder.create_masked_store, executor.__call__ = (
+        checked_load,
+        checked_store,
+        checked_call,
+    )
     try:
-        yield reads
+        yield accesses
+    except interpreter.InterpreterError as error:
+        if isinstance(error.__cause__, WildAccessError):
+            raise error.__cause__ from None
+        raise
     finally:
-        InterpreterBuilder.create_masked_load = original
+        builder.create_masked_load, builder.create_masked_store, executor.__call__ = load, store, call
 
 
 @contextmanager

@@ -14,6 +14,9 @@ import torch
 from mini_engine.attention import combine_partials
 from mini_engine.kernels import combine
 from mini_engine.kernels.config import padded
+from tests.kernels.checks import needs_interpreter
+
+pytestmark = needs_interpreter
 
 
 def random_parts(N, B, H, D, seed=0):

@@ -119,6 +119,7 @@ def test_no_sequences():
     assert RUN(world).shape == (0, 4, 32)
 
 
+@checks.needs_interpreter
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -12,6 +12,9 @@ import torch
 
 from mini_engine.backends.kv_formats import Int8Format
 from mini_engine.kernels import write_kv
+from tests.kernels.checks import needs_interpreter
+
+pytestmark = needs_interpreter
 
 
 def bits(x):

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from mini_engine.attention import paged_decode_attention
+from mini_engine.kernels import is_interpreted
+from tests.kernels.memory import checked
 
 NOWHERE = 2**31 - 1
 """What stands in table entries that no token needs."""
@@ -101,6 +103,15 @@ def _fill(pool: torch.Tensor, scale: torch.Tensor | None, places: tuple, x: torc
     pool[places] = (x / scale[places][..., None]).round().to(torch.int8)
 
 
+def _there(*tensors: torch.Tensor | None) -> list[torch.Tensor | None]:
+    """Where kernels run: on a GPU, unless they are interpreted."""
+    return [x if x is None or is_interpreted() else x.cuda() for x in tensors]
+
+
+def _here(out: torch.Tensor) -> torch.Tensor:
+    return out if is_interpreted() else out.cpu()
+
+
 Run = Callable[..., torch.Tensor]
 """Calls a decode kernel on a world: run(world, num_splits=..., out=...)."""
 
@@ -109,10 +120,11 @@ def gqa_run(decode: Callable[..., torch.Tensor]) -> Run:
     """`paged_gqa_decode`, or one to be compared with it, as a Run."""
 
     def run(world: World, **options: object) -> torch.Tensor:
-        return decode(
-            world.q, world.k, world.v, world.tables, world.lengths, world.scale,
-            window=world.window, k_scale=world.k_scale, v_scale=world.v_scale, **options,
-        )  # fmt: skip
+        with checked():
+            return _here(decode(
+                *_there(world.q, world.k, world.v, world.tables, world.lengths), world.scale, window=world.window,
+                **dict(zip(("k_scale", "v_scale"), _there(world.k_scale, world.v_scale))), **options,
+            ))  # fmt: skip
 
     return run
 
@@ -123,9 +135,11 @@ def mla_run(decode: Callable[..., torch.Tensor]) -> Run:
     def run(world: World, **options: object) -> torch.Tensor:
         q_latent, q_rope = world.q.tensor_split([world.value_dim], dim=-1)
         scale = None if world.k_scale is None else world.k_scale[..., 0]
-        return decode(
-            q_latent, q_rope, world.k[:, :, 0], world.tables, world.lengths, world.scale, latent_scale=scale, **options
-        )
+        with checked():
+            return _here(decode(
+                *_there(q_latent, q_rope, world.k[:, :, 0], world.tables, world.lengths), world.scale,
+                latent_scale=_there(scale)[0], **options,
+            ))  # fmt: skip
 
     return run
 
