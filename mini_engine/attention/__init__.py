@@ -4,9 +4,11 @@ from mini_engine.attention.dense import causal_attention, decode_attention, soft
 from mini_engine.attention.fp8 import Fp8Codec, fp8_e4m3
 from mini_engine.attention.lossy import KVScheme, lossy_attention
 from mini_engine.attention.mla import mla_absorbed, mla_expanded
+from mini_engine.attention.online_softmax import paged_attention
 from mini_engine.attention.paged import context_slots, paged_decode_attention
 from mini_engine.attention.quantized import Encoded, IntCodec, kivi
 from mini_engine.attention.quantized_cache import QuantizedKVCache, kivi_cache
+from mini_engine.attention.slots import gather, slot_mapping, write_kv
 from mini_engine.attention.split_kv import combine_partials, split_kv_partials
 from mini_engine.attention.windowed import WindowedKVCache, windowed_attention
 
@@ -22,13 +24,17 @@ __all__ = [
     "context_slots",
     "decode_attention",
     "fp8_e4m3",
+    "gather",
     "kivi",
     "kivi_cache",
     "lossy_attention",
     "mla_absorbed",
     "mla_expanded",
+    "paged_attention",
     "paged_decode_attention",
+    "slot_mapping",
     "softmax",
     "split_kv_partials",
     "windowed_attention",
+    "write_kv",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from mini_engine.arguments import choice
 from mini_engine.attention import causal_attention, mla_expanded
+from mini_engine.attention import write_kv as write_both
 from mini_engine.backends.base import BatchInput, NumpyStepResult
 from mini_engine.backends.kv_arrays import MLA_DECODE, kv_arrays
 from mini_engine.backends.numpy_latent import latent_attention
@@ -22,15 +23,30 @@ class NumpyBackend:
 
     Fresh blocks hold NaN: reading one shows in the logits. mla_decode: "absorbed" or "expanded", how latent attention
     computes rows of one query.
+
+    write_kv, paged_attention: functions of your own with the signatures of those in `mini_engine.attention`, for models
+    that cache K and V. With yours, each query of a chunk is a call of its own: the one at position p sees p + 1 tokens.
+    ValueError for a model with latent attention, which has one pool.
     """
 
-    def __init__(self, model: Any, *, mla_decode: str = "absorbed") -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        mla_decode: str = "absorbed",
+        write_kv: Callable[..., None] | None = None,
+        paged_attention: Callable[..., np.ndarray] | None = None,
+    ) -> None:
         self.model = model
         self.vocab_size: int = model.spec.vocab_size
         self.eos_token_ids: tuple[int, ...] = tuple(model.spec.eos_token_ids)
         self.max_model_len: int = model.spec.max_model_len
         self.window_note: str = model.spec.window_note
         self.mla_decode = choice("mla_decode", mla_decode, MLA_DECODE)
+        self._write_kv, self._paged_attention = write_kv, paged_attention
+        for name, function in (("write_kv", write_kv), ("paged_attention", paged_attention)):
+            if function is not None and model.spec.is_mla:
+                raise ValueError(f"{name}={function!r}: a model with latent attention has no K and V to give it")
 
     @property
     def kv_bytes_per_token(self) -> int:
@@ -66,12 +82,19 @@ class NumpyBackend:
         def attend(layer: int, q: np.ndarray, *new: Any) -> np.ndarray:
             """new: k and v, or the latent and the layer's up-projection, which is not stored."""
             cached = [pool[layer] for pool in self.pools.values()]
-            for pool, values in zip(cached, new):
+            if self._write_kv is not None:
+                self._write_kv(*new, *cached, batch.slot_mapping)
+            elif len(cached) == 2:
+                write_both(*new, *cached, batch.slot_mapping)
+            else:
+                values, pool = new[0], cached[0]
                 if values.shape != (len(written), *pool.shape[2:]):  # NumPy would spread it over tokens and heads
                     raise ValueError(
-                        f"K/V of {len(written)} tokens has shape {values.shape}, not {pool.shape[2:]} each"
+                        f"latents of {len(written)} tokens have shape {values.shape}, not {pool.shape[2:]} each"
                     )
                 pool.reshape(-1, *pool.shape[2:])[slots] = values[written]  # a view
+            if self._paged_attention is not None:
+                return self._one_by_one(q, cached, batch)
             out = []
             for row, (begin, end) in enumerate(pairwise(starts)):
                 table = batch.block_tables[row, : blocks_used[row]]
@@ -81,6 +104,15 @@ class NumpyBackend:
 
         logits = self.model.forward(batch.token_ids, batch.positions, attend, logits_rows=batch.logits_rows)
         return NumpyStepResult(np.asarray(logits))
+
+    def _one_by_one(self, q: np.ndarray, pools: list[np.ndarray], batch: BatchInput) -> np.ndarray:
+        """The learner's attention, for each query of each sequence."""
+        out, scale, starts = np.empty_like(q), self.model.softmax_scale, batch.query_start_loc.tolist()
+        for row, (begin, end) in enumerate(pairwise(starts)):
+            for i in range(begin, end):
+                length = int(batch.context_lens[row]) - (end - 1 - i)
+                out[i] = self._paged_attention(q[i], *pools, batch.block_tables[row], length, scale)  # type: ignore[misc]
+        return out
 
     def _attention(self, q: np.ndarray, context: list[np.ndarray], up: Any, offset: int) -> np.ndarray:
         """The queries of one sequence over its context, as the pools hold it."""

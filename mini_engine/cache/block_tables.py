@@ -77,7 +77,7 @@ class BlockTables:
         sequence = self._sequence(request)
         self.pool.touch(hits)  # before new blocks are taken, or those could be the hits
         sequence.table += hits
-        sequence.table += self.pool.allocate(num_new)
+        self.grow(request, num_tokens)
         sequence.num_published += len(hits)
         hit_tokens = len(hits) * self.block_size
         sequence.num_allocated = max(sequence.num_allocated, num_tokens, hit_tokens)
@@ -99,9 +99,19 @@ class BlockTables:
             raise NoFreeBlocksError(must_copy + num_new, self.pool.num_free)
         ops = [self._copy(sequence, request.num_computed_tokens // self.block_size)] if must_copy else []
         if num_new:
-            sequence.table += self.pool.allocate(num_new)
+            self.grow(request, request.num_computed_tokens + n)
         sequence.num_allocated = max(sequence.num_allocated, request.num_computed_tokens + n)
         return ops
+
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        """Append blocks to the table, in place, until it has room for num_tokens tokens; it never shrinks.
+
+        What `allocate` and `append` do once they know that there are enough. NoFreeBlocksError, and nothing changed,
+        when there are not.
+        """
+        missing = self._num_blocks(num_tokens) - len(request.block_table)
+        if missing > 0:
+            request.block_table += self.pool.allocate(missing)
 
     def cow_if_shared(self, request: CacheRequest) -> CacheOp | None:
         """Copy on write: if the block for the next token is held by others too, or published, replace it by a copy.

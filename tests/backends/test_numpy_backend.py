@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from mini_engine.attention import causal_attention
+from mini_engine.attention import causal_attention, paged_attention, write_kv
 from mini_engine.backends import NumpyBackend
 from mini_engine.catalog import ModelSpec
 from mini_engine.config import EngineConfig
@@ -115,3 +115,41 @@ def test_a_block_shows_its_arrays_and_fresh_ones_are_nan():
         assert np.isfinite(backend.block(first)[name]).all()
         assert np.isfinite(backend.block(second)[name][:, 0]).all()
         assert np.isnan(backend.block(second)[name][:, 1:]).all()
+
+
+def test_functions_of_ones_own_store_and_attend_in_every_layer():
+    calls = {"write": 0, "attend": 0}
+
+    def write(*arguments):
+        calls["write"] += 1
+        write_kv(*arguments)
+
+    def attend(q, k_pool, v_pool, table, context_len, scale):
+        calls["attend"] += 1
+        return paged_attention(q, k_pool, v_pool, table, context_len, scale)
+
+    model = random_model(SPEC, seed=3, backend="numpy")
+    tokens = {}
+    for own in ({}, {"write_kv": write, "paged_attention": attend}):
+        engine = LLMEngine(
+            EngineConfig(num_blocks=9, block_size=4, max_num_batched_tokens=7), NumpyBackend(model, **own)
+        )
+        for name, prompt in (("a", list(range(10, 21))), ("b", [7]), ("c", list(range(10, 22)))):
+            engine.add_request(name, prompt, SamplingParams(temperature=0, max_tokens=6))
+        outputs = []
+        while engine.has_unfinished_requests():
+            outputs += engine.step()
+            engine.check_invariants()
+        done = {output.request_id: output.outputs[0].token_ids for output in outputs if output.finished}
+        tokens[bool(own)] = done
+    assert tokens[True] == tokens[False]
+    stats = engine.stats()
+    assert calls["attend"] == 2 * (stats.num_prefill_tokens + stats.num_decode_tokens)
+    assert calls["write"] >= 2 * 6
+
+
+def test_a_latent_model_has_no_keys_and_values_for_functions_of_ones_own():
+    latent = random_model(LATENT, seed=3, backend="numpy")
+    for own in ({"write_kv": write_kv}, {"paged_attention": paged_attention}):
+        with pytest.raises(ValueError, match="latent attention"):
+            NumpyBackend(latent, **own)

@@ -170,9 +170,15 @@ FAULTS = [
         "len(request.token_ids) // self.block_size)",
     ),
     Fault(
+        "a table grows by one block too many",
+        TABLES,
+        "missing = self._num_blocks(num_tokens) -",
+        "missing = num_tokens // self.block_size + 1 -",
+    ),
+    Fault(
         "hits are taken after new blocks",
         TABLES,
-        "        self.pool.touch(hits)  # before new blocks are taken, or those could be the hits\n        sequence.table += hits\n        sequence.table += self.pool.allocate(num_new)\n",
+        "        self.pool.touch(hits)  # before new blocks are taken, or those could be the hits\n        sequence.table += hits\n        self.grow(request, num_tokens)\n",
         "        new = self.pool.allocate(num_new)\n        self.pool.touch(hits)\n        sequence.table += hits + new\n",
     ),
     Fault(
