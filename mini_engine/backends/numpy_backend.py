@@ -85,7 +85,8 @@ class NumpyBackend:
             if self._write_kv is not None:
                 self._write_kv(*new, *cached, batch.slot_mapping)
             elif len(cached) == 2:
-                write_both(*new, *cached, batch.slot_mapping)
+                k, v = new
+                write_both(k, v, cached[0], cached[1], batch.slot_mapping)
             else:
                 values, pool = new[0], cached[0]
                 if values.shape != (len(written), *pool.shape[2:]):  # NumPy would spread it over tokens and heads

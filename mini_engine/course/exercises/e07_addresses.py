@@ -1,0 +1,166 @@
+"""Lesson 07, where a token lies: its slot by way of the block table, and K and V into those slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mini_engine.attention import slot_mapping, write_kv
+from mini_engine.course.exercise import Exercise, Mutant, Property
+from mini_engine.course.exercises import answers07_addresses as answers
+from mini_engine.course.expect import expect_close, expect_equal, expect_raises, fail
+
+Mapping = tuple[Sequence[int], Sequence[int], int]  # block table, positions, block size
+
+
+def slot_by_slot(block_table: Sequence[int], positions: Sequence[int], block_size: int) -> list[int]:
+    """An independent oracle: walk through the blocks and count."""
+    slots = [block * block_size + offset for block in block_table for offset in range(block_size)]
+    return [slots[at] if at >= 0 else -1 for at in positions]
+
+
+def _maps(cases: list[Mapping]) -> Callable[[Any], None]:
+    def run(candidate: Any) -> None:
+        for table, positions, block_size in cases:
+            case = f"block table {list(table)}, blocks of {block_size}, positions {list(positions)}"
+            got = candidate(np.array(table, np.int32), np.array(positions, np.int64), block_size)
+            if type(got) is not np.ndarray or got.dtype.kind not in "iu":
+                fail(case, expected="a NumPy array of int64", got=got)
+            expect_equal(got.tolist(), slot_by_slot(table, positions, block_size), case)
+
+    return run
+
+
+def _is_int64(candidate: Any) -> None:
+    for table, positions in (([3], [1]), ([3, 1], [])):
+        case = f"block table {table}, blocks of 4, positions {positions}: its type"
+        got = candidate(np.array(table, np.int32), np.array(positions, np.int64), 4)
+        expect_equal(str(got.dtype), "int64", case)
+        expect_equal(got.shape, (len(positions),), f"{case} and shape")
+    _maps([([2**27 + 3], [0, 15], 16)])(candidate)
+
+
+ONE, SEVERAL, PAD, INT64 = (
+    "one token: block times size, plus offset",
+    "tokens in several blocks, in any order",
+    "position -1 is padding, and stays -1",
+    "int64, also where the table is int32",
+)
+
+SLOT_MAPPING = Exercise(
+    id="07.slot_mapping",
+    title="From position to slot",
+    reference=slot_mapping,
+    properties=[
+        Property(ONE, _maps([([3], [0], 4), ([3], [2], 4), ([7, 3, 9], [37], 16), ([5, 1], [4], 4), ([2, 6], [1], 1)])),
+        Property(SEVERAL, _maps([([2, 5], [3, 4], 4), ([9, 1, 4], list(range(9)), 3), ([9, 1, 4], [8, 0, 4, 5], 3)])),
+        Property(PAD, _maps([([3], [-1], 4), ([3, 5], [6, -1, 0], 4), ([3], [-1, -1, 2], 4)])),
+        Property(INT64, _is_int64),
+    ],
+    mutants=[
+        Mutant("the position itself", answers.position_is_slot, ONE, "That is where it would lie in one run."),
+        Mutant("the index for the block", answers.index_for_block, ONE, "The table says which block comes at that index."),
+        Mutant("no offset", answers.no_offset, ONE, "That is the first slot of the block."),
+        Mutant("division and rest swapped", answers.swapped_division, ONE, "The quotient is the index, the rest the offset."),
+        Mutant("blocks count from one", answers.counts_from_one, ONE, "Block 0 exists: the null block has slots too."),
+        Mutant("first block only", answers.first_block_only, ONE, "The next block lies somewhere else."),
+        Mutant("sorted", answers.sorted_positions, SEVERAL, "Slot i belongs to position i, in the order given."),
+        Mutant("padding in the last block", answers.last_block_for_padding, PAD, "In Python -1 // 4 is -1: the last entry."),
+        Mutant("padding in slot 0", answers.zero_for_padding, PAD, "Slot 0 is a slot. It would be written."),
+        Mutant("padding left out", answers.padding_left_out, PAD, "There must be one slot for each position."),
+        Mutant("int32", answers.int32_slots, INT64, "Slots and the offsets made of them outgrow 32 bits."),
+        Mutant("products in int32", answers.int32_products, INT64, "The product has overflowed before it is widened."),
+    ],
+    alternatives=[answers.slots_by_a_loop, answers.slots_of_all_first],
+)  # fmt: skip
+
+
+def _tokens(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    k, v = np.random.default_rng(seed).integers(-64, 64, size=(2, count, 2, 3)) / 8
+    return k, v
+
+
+def _pools(fill: float = np.nan) -> tuple[np.ndarray, np.ndarray]:
+    return np.full((5, 4, 2, 3), fill), np.full((5, 4, 2, 3), fill)
+
+
+def _writes(mappings: list[list[int]], others: bool = False) -> Callable[[Any], None]:
+    """Write by each mapping, then look at its slots, or at all others."""
+
+    def run(candidate: Any) -> None:
+        for slots in mappings:
+            pools, both = _pools(), _tokens(len(slots))
+            if others:  # no slot is empty, so that a change shows
+                pools = tuple(np.arange(5 * 4 * 2 * 3).reshape(5, 4, 2, 3) + start for start in (1000.0, 2000.0))
+            before = [pool.copy() for pool in pools]
+            case = f"pools of 5 blocks of 4, slots {slots}"
+            candidate(*both, *pools, np.array(slots, dtype=np.int64))
+            for name, new, pool, old in zip(("K", "V"), both, pools, before):
+                for slot in range(20):
+                    written = slot in slots
+                    if written == others:
+                        continue
+                    want = new[slots.index(slot)] if written else old[slot // 4, slot % 4]
+                    kind = "written to" if written else "not written to"
+                    expect_close(pool[slot // 4, slot % 4], want, f"{case}\n{name} in slot {slot}, which is {kind}")
+
+    return run
+
+
+def _skips(candidate: Any) -> None:
+    for others in (True, False):
+        _writes([[6, -1], [-1, 9, -1, 4], [-1]], others)(candidate)
+
+
+def _refuses(candidate: Any) -> None:
+    k, v = _tokens(2)
+    slots = np.array([5, 9])
+    for name, wrong in (
+        ("numbers without heads", np.ones(3)), ("one token for two slots", k[:1]), ("one head for two", k[:, :1]),
+        ("heads of size 1", k[..., :1]), ("three tokens for two slots", np.ones((3, 2, 3))),
+    ):  # fmt: skip
+        for which, pair in (("k", (wrong, v)), ("v", (k, wrong))):
+            k_pool, v_pool = _pools()
+            case = f"{which} is {name}, shape {wrong.shape}, where (2, 2, 3) is right"
+            expect_raises(ValueError, lambda pair=pair, pools=(k_pool, v_pool): candidate(*pair, *pools, slots), case)
+            for pool in (k_pool, v_pool):
+                expect_equal(int((~np.isnan(pool)).sum()), 0, f"{case}: numbers stored in spite of the error")
+
+
+LANDS, OTHERS, SKIPPED, SHAPES = (
+    "K and V of each token land in its slot",
+    "all other slots keep what they held",
+    "a slot of -1 is skipped",
+    "a wrong shape is a ValueError, and nothing is stored",
+)
+
+WRITE_KV = Exercise(
+    id="07.write_kv",
+    title="Write K and V into their slots",
+    reference=write_kv,
+    may_change=("k_pool", "v_pool"),
+    properties=[
+        Property(LANDS, _writes([[6], [4, 5, 6, 7], [7, 8], [13, 2, 18]])),
+        Property(OTHERS, _writes([[6], [13, 2, 17], []], others=True)),
+        Property(SKIPPED, _skips),
+        Property(SHAPES, _refuses),
+    ],
+    mutants=[
+        Mutant("keys twice", answers.keys_twice, LANDS, "The values are lost, and nothing looks wrong."),
+        Mutant("slots in order", answers.in_order, LANDS, "The mapping says where, not the order of the tokens."),
+        Mutant("into a copy", answers.into_a_copy, LANDS, "The caller's pools must change."),
+        Mutant("the first slot of the block", answers.first_offset_only, LANDS, "A block has one slot for each token."),
+        Mutant("clears the pool", answers.clears_first, OTHERS, "Other requests have their tokens there."),
+        Mutant("clears the rest of the block", answers.whole_block, OTHERS, "What lies there is not yours to clear."),
+        Mutant("padding into the last slot", answers.padding_into_the_last, SKIPPED, "NumPy counts -1 from the end."),
+        Mutant("padding into slot 0", answers.padding_into_the_null_block, SKIPPED, "Padding must not be stored at all."),
+        Mutant("stops at padding", answers.stops_at_padding, SKIPPED, "Tokens may come after padding."),
+        Mutant("drops slots, not tokens", answers.slots_without_rows, SKIPPED, "Token i belongs to slot i."),
+        Mutant("no check", answers.no_check, SHAPES, "NumPy spreads one number over all heads."),
+        Mutant("checks k only", answers.checks_k_only, SHAPES, "The values can have a wrong shape as well."),
+        Mutant("checks too late", answers.too_late, SHAPES, "The keys are stored by then."),
+    ],
+    alternatives=[answers.write_by_a_loop, answers.write_flat],
+)  # fmt: skip

@@ -1,0 +1,231 @@
+"""Lesson 07, the walk along a block table: there is room in the last block, or a new one is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mini_engine.cache import CacheRequest, KVCacheManager, NoFreeBlocksError
+from mini_engine.course.cache_requests import CacheUser, decode, prefill, start
+from mini_engine.course.exercise import Exercise, Mutant, Property
+from mini_engine.course.expect import expect, expect_equal, expect_raises
+
+
+class GrowingManager(KVCacheManager):
+    """The engine's manager with its own `grow` written out."""
+
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        """Append blocks until the table has room for num_tokens tokens."""
+        missing = -(-num_tokens // self.block_size) - len(request.block_table)
+        if missing > 0:
+            request.block_table += self.pool.allocate(missing)
+
+
+class _BlockByBlock(KVCacheManager):
+    """Another right answer: it asks first, and takes one at a time."""
+
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        room = len(request.block_table) * self.block_size
+        if (num_tokens - room + self.block_size - 1) // self.block_size > self.pool.num_free:
+            raise NoFreeBlocksError(num_tokens, self.pool.num_free)
+        while len(request.block_table) * self.block_size < num_tokens:
+            request.block_table.extend(self.pool.allocate(1))
+
+
+class _OneByOneUndone(KVCacheManager):
+    """Another right answer: it takes one at a time, and gives back what it took when there are no more."""
+
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        table, held = request.block_table, len(request.block_table)
+        try:
+            while len(table) < (num_tokens + self.block_size - 1) // self.block_size:
+                table.append(self.pool.allocate(1)[0])
+        except NoFreeBlocksError:
+            self.pool.release(table[held:])
+            del table[held:]
+            raise
+
+
+class _EachToken(KVCacheManager):
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        if len(request.block_table) < num_tokens:
+            request.block_table += self.pool.allocate(num_tokens - len(request.block_table))
+
+
+class _AlwaysOne(KVCacheManager):
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        if num_tokens > len(request.block_table) * self.block_size:
+            request.block_table += self.pool.allocate(1)
+
+
+class _OneTooMany(KVCacheManager):
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        missing = num_tokens // self.block_size + 1 - len(request.block_table)
+        request.block_table += self.pool.allocate(max(missing, 0))
+
+
+class _RoundsDown(KVCacheManager):
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        missing = num_tokens // self.block_size - len(request.block_table)
+        request.block_table += self.pool.allocate(max(missing, 0))
+
+
+class _OneTokenLate(KVCacheManager):
+    """The test is `>` where `>=` is meant, or the other way round: the block is taken when a token is there for it."""
+
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        table = request.block_table
+        missing = -(-num_tokens // self.block_size) - len(table)
+        if missing > 0 and not (table and num_tokens % self.block_size == 1):
+            table += self.pool.allocate(missing)
+
+
+class _ANewList(KVCacheManager):
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        missing = -(-num_tokens // self.block_size) - len(request.block_table)
+        if missing > 0:
+            request.block_table = request.block_table + self.pool.allocate(missing)
+
+
+class _StartsOver(KVCacheManager):
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        needed = -(-num_tokens // self.block_size)
+        if needed > len(request.block_table):
+            self.pool.release(request.block_table)
+            request.block_table[:] = self.pool.allocate(needed)[::-1]
+
+
+class _AtTheFront(KVCacheManager):
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        missing = -(-num_tokens // self.block_size) - len(request.block_table)
+        if missing > 0:
+            request.block_table[:0] = self.pool.allocate(missing)
+
+
+class _Shrinks(KVCacheManager):
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        needed = -(-num_tokens // self.block_size)
+        self.pool.release(request.block_table[needed:])
+        del request.block_table[needed:]
+        if needed > len(request.block_table):
+            request.block_table += self.pool.allocate(needed - len(request.block_table))
+
+
+class _NoFloor(KVCacheManager):
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        missing = -(-num_tokens // self.block_size) - len(request.block_table)
+        request.block_table += self.pool.allocate(missing)
+
+
+class _KeepsWhatItTook(KVCacheManager):
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        while len(request.block_table) * self.block_size < num_tokens:
+            request.block_table += self.pool.allocate(1)
+
+
+class _SaysNothing(KVCacheManager):
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        missing = -(-num_tokens // self.block_size) - len(request.block_table)
+        if missing > 0:
+            request.block_table += self.pool.allocate(min(missing, self.pool.num_free))
+
+
+class _FourAlways(KVCacheManager):
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        missing = -(-num_tokens // 4) - len(request.block_table)
+        if missing > 0:
+            request.block_table += self.pool.allocate(missing)
+
+
+def _lengths(steps: list[int], block_size: int = 4, num_blocks: int = 9) -> Callable[[Any], None]:
+    """Ask for room step by step, and count the blocks."""
+
+    def run(kind: Any) -> None:
+        cache, user = kind(num_blocks, block_size), CacheUser("a", [])
+        start(cache, user)
+        done: list[int] = []
+        for num_tokens in steps:
+            cache.grow(user, num_tokens)
+            done.append(num_tokens)
+            case = (
+                f"blocks of {block_size}, room asked for {', then '.join(map(str, done))} tokens: blocks in the table"
+            )
+            expect_equal(len(user.block_table), -(-max(done) // block_size), case)
+            expect_equal(len(set(user.block_table)), len(user.block_table), f"{case}, each once")
+            expect_equal(cache.pool.num_free, num_blocks - len(user.block_table), f"{case}: free blocks then")
+
+    return run
+
+
+def _at_once(kind: Any) -> None:
+    for block_size in (4, 5, 16):
+        _lengths([9, 17, 18], block_size)(kind)
+
+
+def _keeps(kind: Any) -> None:
+    cache, a, b = kind(9, 4), CacheUser("a", list(range(6))), CacheUser("b", list(range(3)))
+    table = a.block_table
+    start(cache, a)
+    case = "room for 6 tokens in blocks of 4"
+    expect(a.block_table is table, case, expected="the same list, appended to", got="another list")
+    a.num_computed_tokens = 6
+    prefill(cache, b)
+    before = list(table)
+    for token in range(6):
+        cache.grow(a, 7 + token)
+        case = f"6 tokens in blocks of 4 lie in blocks {before}; room for {7 + token} tokens"
+        expect(a.block_table is table, case, expected="the same list, appended to", got="another list")
+        expect_equal(a.block_table[:2], before, f"{case}: the first two blocks")
+    expect_equal(set(a.block_table) & set(b.block_table), set(), f"{case}: blocks that b has too")
+
+
+def _is_refused(kind: Any) -> None:
+    cache, a, b = kind(4, 4), CacheUser("a", list(range(4))), CacheUser("b", list(range(4)))
+    prefill(cache, a)
+    prefill(cache, b)
+    case = "4 blocks of 4, a and b hold one each; a asks for room for 20 tokens"
+    expect_raises(NoFreeBlocksError, lambda: cache.grow(a, 20), case)
+    expect_equal((len(a.block_table), cache.pool.num_free), (1, 2), f"{case}: blocks of a, free blocks")
+    decode(cache, a, *range(8))
+    expect_equal(len(a.block_table), 3, f"{case}, is refused, and appends 8 tokens: blocks of a")
+
+
+ROOM, FULL, MANY, STAYS, LESS, REFUSED = (
+    "as long as the last block has room, nothing happens",
+    "when it is full, one block is taken",
+    "room for many tokens at once",
+    "blocks stay where they are, in the same list",
+    "room that is there already is kept",
+    "when blocks are lacking: NoFreeBlocksError, and nothing has changed",
+)
+
+GROW = Exercise(
+    id="07.grow",
+    title="A table that grows",
+    reference=GrowingManager,
+    methods=("grow",),
+    properties=[
+        Property(ROOM, _lengths([1, 2, 3, 4])),
+        Property(FULL, _lengths([4, 5, 6, 7, 8, 9])),
+        Property(MANY, _at_once),
+        Property(STAYS, _keeps),
+        Property(LESS, _lengths([9, 2, 10, 1, 13])),
+        Property(REFUSED, _is_refused),
+    ],
+    mutants=[
+        Mutant("a block for each token", _EachToken, ROOM, "A block has room for several tokens."),
+        Mutant("rounds down", _RoundsDown, ROOM, "The first token needs a block."),
+        Mutant("one block too many", _OneTooMany, ROOM, "The block is full, and nothing more may come."),
+        Mutant("one token late", _OneTokenLate, FULL, "The token that opens a block needs it already."),
+        Mutant("one block at most", _AlwaysOne, MANY, "A prompt asks for many blocks at once."),
+        Mutant("blocks of 4 always", _FourAlways, MANY, "The size is the manager's, self.block_size."),
+        Mutant("a new list", _ANewList, STAYS, "The manager keeps the list that it gave out."),
+        Mutant("starts over", _StartsOver, STAYS, "The tokens lie in the old blocks."),
+        Mutant("at the front", _AtTheFront, STAYS, "Block i of the table holds the tokens from i times size on."),
+        Mutant("shrinks", _Shrinks, LESS, "A prompt may be given all its room before it is computed."),
+        Mutant("a number below 0", _NoFloor, LESS, "The pool cannot hand out fewer than 0 blocks."),
+        Mutant("keeps what it took", _KeepsWhatItTook, REFUSED, "A refused request must not hold blocks that others need."),
+        Mutant("gives what there is", _SaysNothing, REFUSED, "Nobody would know that room is missing."),
+    ],
+    alternatives=[_BlockByBlock, _OneByOneUndone],
+)  # fmt: skip
