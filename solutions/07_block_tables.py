@@ -1,0 +1,765 @@
+# ---
+# jupyter:
+#   course:
+#     translated: false
+# ---
+
+# %% [markdown] lang="en" tags=["goals"]
+# # 07 · Block tables
+#
+# **A request in pieces, and nobody minds.**
+#
+# 60 to 90 minutes · NumPy, no GPU · after lessons 01 and 06
+#
+# After this lesson you can
+#
+# - say in which slot any token of any request lies;
+# - write attention over blocks that do not touch, and let the engine write text with it;
+# - say what paging costs: the end of a block, a table, and a slower kernel.
+
+# %%
+from collections import deque
+from itertools import pairwise
+from timeit import timeit
+
+import numpy as np
+
+from mini_engine import LLM, EngineConfig, LLMEngine, SamplingParams, get_gpu, get_model
+from mini_engine.attention import decode_attention, gather
+from mini_engine.backends import AuditBackend, NumpyBackend
+from mini_engine.cache import BlockPool, KVCacheManager
+from mini_engine.course import bugs_caught, check, panel, picture, predict, svg
+from mini_engine.course.broken_pool import PagedKVPool
+from mini_engine.course.cache_requests import CacheUser, compute, decode, start
+from mini_engine.course.film import Arrival, film, frame, frames, replay
+from mini_engine.course.panels import p07_block_tables as pictures
+from mini_engine.geometry import kv_bytes_per_token, paged_utilization
+from mini_engine.models import load_model
+from mini_engine.roofline import decode_step_time_additive, prefill_flops
+from mini_engine.roofline.measure import best_seconds
+from mini_engine.workload import load_trace
+
+# %% [markdown] lang="en"
+# ## The pain
+#
+# A memory has 128 slots. Request A has 48 tokens, in slots 0 to 47. B has 48 too, right behind it. Slots 96 to 127 are
+# free. Now A makes its next token.
+
+# %% tags=["claim-cannot-grow"]
+rng = np.random.default_rng(7)
+k, v = rng.normal(size=(2, 128, 1, 4))  # K and V: 128 slots, 1 head of size 4
+q, new_k, new_v = rng.normal(size=(3, 1, 4))
+b_before = decode_attention(q, k[48:96], v[48:96], 0.5)
+a_wanted = decode_attention(q, np.vstack([k[:48], new_k[None]]), np.vstack([v[:48], new_v[None]]), 0.5)
+
+for slot, whose, run, right in ((48, "B", slice(48, 96), b_before), (96, "A", slice(0, 49), a_wanted)):
+    k2, v2 = k.copy(), v.copy()
+    k2[slot], v2[slot] = new_k, new_v
+    got = decode_attention(q, k2[run], v2[run], 0.5)
+    print(f"A's token in slot {slot}: {whose}'s attention should be {np.round(right[0], 3)}")
+    print(f"{'it is':>47} {np.round(got[0], 3)}")
+
+# %% [markdown] lang="en"
+# In slot 48 the token destroys B's first one. In slot 96 nobody is harmed, but attention reads `k[0:49]` and finds B's
+# token instead. Neither raises an error.
+#
+# [Lesson 06](lessons/06_fragmentation.ipynb) ended with requests in blocks that do not touch. Somebody has to remember
+# where they are. The idea is that of an operating system, which gives memory to programs in pages.
+#
+# - The memory is cut into **blocks** of one size, say 16 slots. Any free block serves any request.
+# - Each request has a **block table**: entry i is the block that holds tokens i × 16 to i × 16 + 15.
+
+# %% tags=["diagram"]
+svg(*pictures.block_table())
+
+# %% [markdown] lang="en"
+# For the token at position $j$ and blocks of $B$ slots:
+#
+# $$\text{index} = j \;//\; B \qquad \text{offset} = j \;\%\; B \qquad \text{slot} = \text{table}[\text{index}] \times B + \text{offset}$$
+#
+# Guess first. Then move the sliders: the orange token is the same one above and below. Which two numbers change when
+# `position` goes up by one? And at the end of a block?
+
+# %%
+predict("07.slot", value=None)
+
+# %%
+panel(
+    pictures.address,
+    block_size={16: [1, 2, 4, 8, 16, 32]},
+    context=(60, 1, 128),
+    position=(37, 0, 127),
+    height=3.4,
+)
+
+# %% [markdown] lang="en"
+# ## Exercise 7.1 - find the slot
+#
+# Difficulty 2/5 · importance 5/5 · 10 minutes · about 4 lines
+#
+# Write `slot_mapping(block_table, positions, block_size)`. Both arguments are arrays: `block_table` is int32, and
+# `positions` int64. It returns the slot of each position, as int64, in the order given.
+#
+# - A position of -1 is **padding**: a row that stands for no token. Its slot is -1 too.
+# - int64 is no luxury. Kernels multiply a slot by the numbers of each token, and int32 ends at 2,147,483,647.
+#
+# Small case: with table `[7, 3, 9]` and blocks of 16, positions `[0, 16, -1]` lie in slots `[112, 48, -1]`.
+
+
+# %% exercise="slot_mapping"
+def slot_mapping(block_table, positions, block_size):
+    """The slot of each position, int64; -1 stays -1."""
+    ### BEGIN SOLUTION
+    blocks = block_table.astype(np.int64)[positions // block_size]
+    return np.where(positions < 0, -1, blocks * block_size + positions % block_size)
+    ### END SOLUTION
+
+
+# %% test="slot_mapping" points=1
+slot_mapping = check("07.slot_mapping", slot_mapping)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# An array can be indexed with an array: `block_table[positions // block_size]` gives one block for each position.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# Make the table int64 first. Look the blocks up, multiply, add the offsets. Then `np.where` puts -1 where the position is.
+#
+# </details>
+# <details><summary>Hint 3: "padding stays -1" fails</summary>
+#
+# In Python `-1 // 16` is -1 and `-1 % 16` is 15. So padding finds the last slot of the last block.
+#
+# </details>
+#
+# ## Exercise 7.2 - write
+#
+# Difficulty 2/5 · importance 4/5 · 10 minutes · about 8 lines
+#
+# The K of all requests lie in one **pool** of shape [N blocks, B slots, K heads, D]. A second pool holds V. Write
+# `write_kv(k, v, k_pool, v_pool, slots)`: token i of k and v, both [T, K, D], goes into slot `slots[i]`.
+#
+# - The pools change in place. A slot of -1 is skipped.
+# - NumPy spreads a single number over a whole token without a word. So raise `ValueError` if k or v is not [T, K, D]. Check both
+#   before you store anything.
+
+
+# %% exercise="write_kv"
+def write_kv(k, v, k_pool, v_pool, slots):
+    """Store k[T, K, D] and v[T, K, D] in these slots of the pools [N, B, K, D]."""
+    ### BEGIN SOLUTION
+    for new in (k, v):
+        if new.shape != (len(slots), *k_pool.shape[2:]):
+            raise ValueError(f"{new.shape} is not {(len(slots), *k_pool.shape[2:])}")
+    real = slots >= 0
+    block, offset = np.divmod(slots[real], k_pool.shape[1])
+    k_pool[block, offset] = k[real]
+    v_pool[block, offset] = v[real]
+    ### END SOLUTION
+
+
+# %% test="write_kv" points=2
+write_kv = check("07.write_kv", write_kv)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# A slot is block × B + offset. `np.divmod` takes it apart again.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# Check the two shapes. Keep the slots that are not below 0, and the same rows of k and v. Then
+# `k_pool[block, offset] = ...` stores all of them at once.
+#
+# </details>
+# <details><summary>Hint 3: "a slot of -1 is skipped" fails</summary>
+#
+# NumPy takes -1 for the last one. And if you drop slots, drop the same rows of k and v.
+#
+# </details>
+#
+# Reading is the way back. `gather` copies the blocks of the table into one array, in order. Here is request A again: its
+# blocks are scattered, all other slots hold NaN.
+
+# %% tags=["claim-gather"]
+block_size, table = 16, np.array([5, 2, 7, 1], np.int32)
+k_pool, v_pool = np.full((2, 9, block_size, 1, 4), np.nan)  # 8 blocks, and block 0
+a_k, a_v = np.vstack([k[:48], new_k[None]]), np.vstack([v[:48], new_v[None]])
+slots = slot_mapping(table, np.arange(49), block_size)
+write_kv(a_k, a_v, k_pool, v_pool, slots)
+print("slots of tokens 0, 15, 16, 47, 48:", slots[[0, 15, 16, 47, 48]])
+print("read back:", gather(k_pool, table, 49).shape, np.array_equal(gather(k_pool, table, 49), a_k))
+got = decode_attention(q, gather(k_pool, table, 49), gather(v_pool, table, 49), 0.5)
+print("A's attention:", np.round(got[0], 3), "as it should be")
+assert np.array_equal(got, a_wanted)
+
+# %% [markdown] lang="en"
+# ## Exercise 7.3 - mend a pool
+#
+# Difficulty 2/5 · importance 3/5 · 10 minutes · about 10 lines
+#
+# You will find pools like this one on the net. Its own test writes one token, looks at K, and passes. Four things are
+# wrong. Write a better `write` for one token. Here `key` and `value` are [heads, head size].
+#
+# ```python
+# def write(self, name, position, key, value):
+#     block = self.tables[name][position // self.block_size]
+#     offset = position % self.block_size
+#     self.keys[block, offset] = key
+#     self.values[block, offset] = key
+# ```
+#
+# - K and V are read as they were written. A wrong shape is a `ValueError`. A position below 0 changes nothing: raise `ValueError`.
+# - A table grows when it has to, and not before: `self.take_block()` returns a free block.
+
+
+# %% exercise="MyPool"
+class MyPool(PagedKVPool):
+    """self.tables[name] is a list of blocks; self.keys and self.values are [blocks, block_size, heads, head size]."""
+
+    def write(self, name, position, key, value):
+        ### BEGIN SOLUTION
+        for array in (key, value):
+            if np.shape(array) != self.keys.shape[2:]:
+                raise ValueError(f"{np.shape(array)} is not {self.keys.shape[2:]}")
+        if position < 0:
+            raise ValueError(f"position {position} is below 0")
+        table = self.tables[name]
+        while position >= len(table) * self.block_size:
+            table.append(self.take_block())
+        block, offset = table[position // self.block_size], position % self.block_size
+        self.keys[block, offset] = key
+        self.values[block, offset] = value
+        ### END SOLUTION
+
+
+# %% test="MyPool" points=2
+MyPool = check("07.mend_pool", MyPool)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# Read the last line of the broken `write` once more, slowly.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# Check both shapes and the position. While the table has no entry for the position, append a block. Then store.
+#
+# </details>
+# <details><summary>Hint 3: "what worked before still works" fails</summary>
+#
+# Take a block only for a token that needs it. A full last block is fine as it is.
+#
+# </details>
+#
+# ## One block at a time
+#
+# `gather` has a flaw: it copies the whole context, in every layer, for every token. A kernel should read each block where it lies.
+# But softmax divides by a sum over all tokens. How can it be done one block at a time?
+#
+# Keep three things: the largest score so far $m$, the sum of the weights $\ell$, and the weighted sum of the values $o$.
+# When a block comes with scores $s_i$ and values $v_i$, the maximum may rise to $m'$. Then all that was added before is
+# too large by the same factor. Shrink it:
+#
+# $$m' = \max(m, \max_i s_i) \qquad \ell' = \ell\, e^{m - m'} + \sum_i e^{s_i - m'} \qquad o' = o\, e^{m - m'} + \sum_i e^{s_i - m'}\, v_i$$
+#
+# In the end the answer is $o / \ell$. This is **online softmax** ([Milakov and Gimelshein,
+# 2018](https://arxiv.org/abs/1805.02867)), and FlashAttention is built on it. With numbers:
+
+# %% tags=["claim-online"]
+scores, values = [np.array([1.0, 3.0]), np.array([5.0, 2.0])], [np.array([10.0, 20.0]), np.array([30.0, 40.0])]
+m, total, out = -np.inf, 0.0, 0.0
+for s, x in zip(scores, values):
+    new_m = max(m, s.max())
+    shrink, weights = np.exp(m - new_m), np.exp(s - new_m)
+    total, out, m = total * shrink + weights.sum(), out * shrink + weights @ x, new_m
+    print(f"scores {s}: maximum {m}, old parts times {shrink:.4f}, sum {total:.4f}, values {out:.3f}")
+whole = np.exp(np.concatenate(scores) - 5)
+print(f"one block at a time {out / total:.6f}, all at once {whole @ np.concatenate(values) / whole.sum():.6f}")
+
+# %% [markdown] lang="en"
+# ## Exercise 7.4 - paged attention
+#
+# Difficulty 4/5 · importance 5/5 · 25 minutes · about 16 lines
+#
+# Write `paged_attention(q, k_pool, v_pool, block_table, context_len, scale)`: one query, [H, D], over the first
+# `context_len` tokens. It returns [H, D].
+#
+# - Visit one block at a time, and gather nothing. Never read slots behind the context: they hold NaN here.
+# - Never read table entries behind the context either. In a batch all tables are equally long: short ones end in the **null block**, 0.
+# - Query head h reads K/V head h // (H // K), as in [lesson 04](lessons/04_gqa_and_mla.ipynb). So `q.reshape(K, H // K, D)` has a row for each K/V head.
+# - A context of 0 tokens gives zeros.
+
+
+# %% exercise="paged_attention"
+def paged_attention(q, k_pool, v_pool, block_table, context_len, scale):
+    """q[H, D] over blocks of k_pool and v_pool[N, B, K, D] -> [H, D]."""
+    ### BEGIN SOLUTION
+    B, K, D = k_pool.shape[1:]
+    queries = q.reshape(K, -1, D)  # [K, G, D]
+    m = np.full((*queries.shape[:2], 1), -np.inf)
+    total, out = np.zeros(m.shape), np.zeros(queries.shape)
+    for i in range(-(-context_len // B)):
+        n = min(B, context_len - i * B)
+        k, v = k_pool[block_table[i], :n], v_pool[block_table[i], :n]  # [n, K, D]
+        s = np.einsum("kgd,nkd->kgn", queries, k) * scale
+        new_m = np.maximum(m, s.max(axis=2, keepdims=True))
+        shrink, weights = np.exp(m - new_m), np.exp(s - new_m)
+        total = total * shrink + weights.sum(axis=2, keepdims=True)
+        out = out * shrink + np.einsum("kgn,nkd->kgd", weights, v)
+        m = new_m
+    return (out / np.where(total == 0, 1, total)).reshape(q.shape)
+    ### END SOLUTION
+
+
+# %% test="paged_attention" points=3
+paged_attention = check("07.paged_attention", paged_attention)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# Take the loop of the last cell. Its `s` becomes [K, G, n]: G query heads for each K/V head, n tokens of this block.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# Block i has `n = min(B, context_len - i * B)` tokens. Slice `k_pool[block_table[i], :n]`. The scores are
+# `np.einsum("kgd,nkd->kgn", queries, k) * scale`, and the values come in with `"kgn,nkd->kgd"`.
+#
+# </details>
+# <details><summary>Hint 3: "unused slots are never read" fails</summary>
+#
+# A weight of 0 does not help, since 0 times NaN is NaN. Cut the slots off before you multiply.
+#
+# </details>
+#
+# Does it equal attention over one array? In float64, at every length around the end of a block:
+
+# %% tags=["claim-paged-dense"]
+order = np.array([9, 4, 11, 2, 7, 1], np.int32)  # of 12 blocks
+lengths, worst = (1, 15, 16, 17, 31, 32, 33, 96), 0.0
+for length in lengths:
+    pools = np.full((2, 13, 16, 2, 8), np.nan)
+    k2, v2 = rng.normal(size=(2, length, 2, 8))
+    q2 = rng.normal(size=(6, 8))
+    write_kv(k2, v2, *pools, slot_mapping(order, np.arange(length), 16))
+    got = paged_attention(q2, *pools, order, length, 8**-0.5)
+    worst = max(worst, np.abs(got - decode_attention(q2, k2, v2, 8**-0.5)).max())
+    unused = int(np.isnan(pools[0, :, :, 0, 0]).sum())
+print(f"lengths {lengths}")
+print(f"the last one among {unused} slots of NaN; all equal to 1e-12: {worst < 1e-12}")
+assert worst < 1e-12
+
+# %% [markdown] lang="en"
+# ## The walk
+#
+# Who fills the table? A request starts with the blocks of its prompt. Then, for each token: if the last block has room, use its next slot. If it is
+# full, take a free block and append it to the table. That is all.
+#
+# ## Exercise 7.5 - let the table grow
+#
+# Difficulty 2/5 · importance 5/5 · 10 minutes · about 3 lines
+#
+# `KVCacheManager` is the engine's own. Its `allocate` (for a prompt) and its `append` (for each token) call `grow` to get
+# blocks. Write that method.
+#
+# - After `grow(request, num_tokens)` the list `request.block_table` has room for that many tokens in all, and no block more.
+# - Append to the list in place. Room that is there is kept, even if fewer tokens are asked for.
+# - `self.pool.allocate(n)` returns n blocks, or raises `NoFreeBlocksError` and has changed nothing. The same must hold for
+#   `grow`. `self.block_size` is B.
+
+
+# %% exercise="MyManager"
+class MyManager(KVCacheManager):
+    """The engine's manager, with your way to grow a table."""
+
+    def grow(self, request, num_tokens):
+        ### BEGIN SOLUTION
+        missing = -(-num_tokens // self.block_size) - len(request.block_table)
+        if missing > 0:
+            request.block_table += self.pool.allocate(missing)
+        ### END SOLUTION
+
+
+# %% test="MyManager" points=2
+MyManager = check("07.grow", MyManager)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# `-(-n // B)` is n / B, rounded up: the blocks that n tokens need.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# Needed less held is missing. If it is above 0, allocate that many in one call, and `+=` them to the table.
+#
+# </details>
+# <details><summary>Hint 3: "nothing has changed" fails</summary>
+#
+# A loop that allocates one at a time keeps what it took when it stops half-way. Others need those blocks.
+#
+# </details>
+#
+# ## In the engine
+#
+# Now all four pieces run together. The engine plans and samples, and the model is tiny-gqa. Your manager hands out blocks
+# of 4, your `write_kv` stores and your `paged_attention` reads, in each layer. The last lines compare with one request
+# at a time over plain arrays.
+
+# %% tags=["claim-engine"]
+tiny = load_model("tiny-gqa", backend="numpy")
+checked = 0
+
+
+class WatchedBackend(NumpyBackend):
+    """Compares the slots of every step with yours."""
+
+    def execute(self, batch):
+        global checked
+        for row, (first, last) in enumerate(pairwise(batch.query_start_loc)):
+            mine = slot_mapping(batch.block_tables[row], batch.positions[first:last], self.block_size)
+            assert np.array_equal(mine, batch.slot_mapping[first:last])
+            checked += len(mine)
+        return super().execute(batch)
+
+
+prompts = ["The young lady", "Emma was"]
+params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
+backend = WatchedBackend(tiny.model, write_kv=write_kv, paged_attention=paged_attention)
+config = EngineConfig(num_blocks=24, block_size=4, enable_prefix_caching=False)
+engine = LLMEngine(config, backend, tokenizer=tiny.tokenizer, kv_manager=MyManager)
+for prompt in prompts:
+    engine.add_request(prompt, tiny.tokenizer.encode(prompt), params)
+done, tables = {}, {}
+while engine.has_unfinished_requests():
+    for output in engine.step():
+        done[output.request_id] = output.outputs[0]
+    tables |= {r.request_id: list(r.block_table) for r in engine.scheduler.requests.values() if r.block_table}
+    engine.check_invariants()
+for prompt, alone in zip(prompts, LLM(tiny, cache="contiguous").generate(prompts, params, progress=False)):
+    print(f"blocks {tables[prompt]}\n  {prompt}{done[prompt].text}")
+    assert done[prompt].token_ids == alone.outputs[0].token_ids
+print(f"the tokens are those over plain arrays; {checked} slots, all where yours are")
+print(f"{engine.stats().num_free_blocks} of 24 blocks are free again")
+
+# %% [markdown] lang="en"
+# The blocks of the two requests take turns, and the text does not know. Watch such tables grow: three requests, blocks of 4,
+# your manager again. Put the focus on the slider and press the arrow keys. At step 3 A's blocks 1 and 2 are full. Its
+# ninth token opens block 8, since others have what lies between. Formula, engine and picture then count the same blocks.
+
+# %%
+engine = LLMEngine(
+    EngineConfig(num_blocks=10, block_size=4, enable_prefix_caching=False),
+    AuditBackend(),
+    kv_manager=MyManager,
+    record=True,
+)
+arrivals = [Arrival("a", 0, 6, 7), Arrival("b", 0, 3, 8), Arrival("c", 2, 9, 4)]  # name, step, prompt, answer
+replay(arrivals, engine)
+film(engine)
+
+# %% tags=["claim-film"]
+frame(engine, 3)
+
+# %% tags=["claim-three-ways"]
+shown = next(one for one in frames(engine) if one.step == 3)
+event = next(event for event in engine.film if event["kind"] == "step" and event["step"] == 3)
+stored = [sequence["num_computed_tokens"] for sequence in event["sequences"]]
+by_formula = [-(-tokens // 4) for tokens in stored]
+print(
+    f"formula: {stored} tokens take {by_formula} blocks, {sum(by_formula) * 4} slots; {paged_utilization(stored, 4)} is used"
+)
+print(f"engine:  {10 - len(event['free_blocks'])} blocks are not free, {sum(stored)} tokens are in them")
+print(
+    f"picture: {[len(table.blocks) for table in shown.tables]} blocks, {shown.counters.live} of {shown.counters.allocated} slots"
+)
+assert by_formula == [len(table.blocks) for table in shown.tables]
+assert sum(by_formula) == 10 - len(event["free_blocks"])
+assert f"allocated {sum(by_formula) * 4}, live {sum(stored)}" in frame(engine, 3).words
+
+# %% [markdown] lang="en"
+# ## The list of free blocks
+#
+# A pool must find a free block at once, and there may be hundreds of thousands. `free.pop(0)` of a Python list looks harmless. It moves
+# every other entry by one place. A deque does not, nor does the linked list in the engine's `BlockPool`. On your machine:
+
+# %% tags=["claim-free-list", "nbval-ignore-output"]
+print("microseconds to take a block and give it back")
+print(f"{'free blocks':>12}{'list.pop(0)':>14}{'deque':>9}{'BlockPool':>12}")
+for n in (10_000, 100_000, 400_000):
+    as_list, as_deque, pool = list(range(n)), deque(range(n)), BlockPool(n)
+    ways = (
+        lambda: as_list.append(as_list.pop(0)),
+        lambda: as_deque.append(as_deque.popleft()),
+        lambda: pool.release(pool.allocate(1)),
+    )
+    times = [1e6 * min(timeit(way, number=500) for _ in range(3)) / 500 for way in ways]
+    print(f"{n:>12,}{times[0]:>14.2f}{times[1]:>9.2f}{times[2]:>12.2f}")
+
+# %% [markdown] lang="en"
+# Which of the columns grow? The pool does more than the deque, it counts holders, so it is slower. But its time does not depend on n.
+#
+# ## Price one: the end of a block
+#
+# "Paging has zero waste", people say. The last block of a request is rarely full. It loses at most $B - 1$ slots, and
+# $(B - 1) / 2$ on average. How long must a request be until that hardly counts?
+
+# %%
+predict("07.tokens_96", value=None)
+
+# %% tags=["claim-last-block", "claim-table-size"]
+trace = load_trace("synthetic_azure_conv.csv")
+totals = [request.num_prompt_tokens + request.num_output_tokens for request in trace]
+for B in (16, 32):
+    print(f"blocks of {B}: {(B - 1) / 2} slots lost on average, {B - 1} at most; 96% are used", end=" ")
+    print(f"from\n  {(B - 1) / 2 * 24:.0f} tokens on, on average; from {(B - 1) * 24} on, for certain")
+print(f"17 tokens in blocks of 16: {float(paged_utilization([17], 16)):.1%} used")
+idle = sum(-total % 16 for total in totals)
+per_token = kv_bytes_per_token(get_model("llama-3-8b"))
+share = float(1 - paged_utilization(totals, 16))
+print(f"{len(totals):,} requests of the trace, blocks of 16: {idle:,} slots idle, {share:.2%}")
+print(f"for Llama-3-8B, {per_token:,} B a token: {idle * per_token:,} B", end="")
+print(f" = {idle * per_token / 1e9:.2f} GB = {idle * per_token / 2**30:.2f} GiB")
+print(f"\n{'block size':>10}{'idle slots a request':>22}{'idle':>9}{'table entries':>15}{'bytes':>9}  for 8,192 tokens")
+for B in (1, 4, 16, 64, 256):
+    mean, share = sum(-total % B for total in totals) / len(totals), 1 - paged_utilization(totals, B)
+    print(f"{B:>10}{mean:>22.2f}{float(share):>9.2%}{8192 // B:>15,}{4 * 8192 // B:>9,}")
+assert idle > 0
+picture(pictures.tails, lengths=totals, block_size=16, height=2.6)
+
+# %% [markdown] lang="en"
+# So "zero" is wrong: 0.54%, or 0.97 GB if all requests of this synthetic trace were there at once. Small it is.
+#
+# ## Price two: the table
+#
+# Then why not blocks of 1 slot? Each block needs an entry of 4 bytes in the table. For 8,192 tokens that makes 32,768 B, few
+# beside 1 GiB of K and V. What counts is that reading is cut into pieces. Measure it: one query over 4,096 tokens, in
+# float32. "gather" copies the blocks, then attends over one array. "online" is your function. Both are compared with
+# an array that was in one piece from the start.
+
+# %% tags=["claim-block-size", "nbval-ignore-output"]
+S, H, K, D = 4096, 16, 4, 64
+k3, v3 = rng.normal(size=(2, S, K, D)).astype(np.float32)
+q3 = rng.normal(size=(H, D)).astype(np.float32)
+contiguous = best_seconds(lambda: decode_attention(q3, k3, v3, D**-0.5))
+print(f"in one piece: {1e3 * contiguous:.1f} ms = 1.00")
+print(f"{'block size':>10}{'gather':>9}{'online':>9}{'idle slots a request':>22}")
+for B in (4, 16, 64, 256, 1024):
+    blocks = rng.permutation(S // B).astype(np.int32)
+    pools = [np.empty((S // B, B, K, D), np.float32) for _ in "kv"]
+    write_kv(k3, v3, *pools, slot_mapping(blocks, np.arange(S), B))
+    gathered = best_seconds(lambda: decode_attention(q3, *(gather(pool, blocks, S) for pool in pools), D**-0.5))
+    online = best_seconds(lambda: paged_attention(q3, *pools, blocks, S, D**-0.5))
+    mean = sum(-total % B for total in totals) / len(totals)
+    print(f"{B:>10}{gathered / contiguous:>9.2f}{online / contiguous:>9.2f}{mean:>22.2f}")
+
+# %% [markdown] lang="en"
+# Small blocks are slow: each one costs a turn of a Python loop. On a GPU there is no Python, but the table still has to
+# be read, and reads come in smaller pieces. Large blocks leave more idle, in the last column. And larger is not always
+# faster: the last row of the next table says so. 16 is a compromise.
+#
+# ## Price three: the kernel
+#
+# What did others measure? Reported by the authors named, on GPUs of 2023 and 2024:
+#
+# | reported | what was measured |
+# |---|---|
+# | 2 to 4 times | throughput of vLLM over FasterTransformer **and** Orca, at equal latency ([paper](https://arxiv.org/abs/2309.06180), 2023) |
+# | up to 22 times | request rate of vLLM over FasterTransformer (same paper) |
+# | 1.7 to 2.7 times | over Orca (Oracle), which knows all lengths; 2.7 to 8 times over Orca (Max) (same paper) |
+# | up to 24 times | throughput over Hugging Face Transformers, and 3.5 times over TGI ([blog](https://blog.vllm.ai/2023/06/20/vllm.html), June 2023) |
+# | 20 to 26% | longer latency of the paper's **attention kernel**, against FasterTransformer's |
+# | up to 37% | slower prefill kernel of FlashAttention-2 when paged, and decode up to 12% ([vAttention](https://arxiv.org/abs/2405.04437), 2024) |
+# | up to 42% | slower prefill kernel of FlashInfer when paged (vAttention) |
+# | up to 2.8 times | latency of vLLM's own decode kernel, against FlashAttention-2's (vAttention) |
+# | up to 1.9 times | latency of vLLM's decode kernel with blocks of 128, against 16 (vAttention) |
+#
+# People quote the middle rows as "paging makes a server slower by a third". They are the worst cases of one **kernel**.
+# And attention is only a part of a step.
+
+# %%
+predict("07.slower_step", value=None)
+
+# %% tags=["claim-step-share"]
+llama, gpu = get_model("llama-3-8b"), get_gpu("h100-sxm")
+N = 8_030_261_248  # its parameters, of 2 bytes each
+print("Llama-3-8B on an H100, least times as in lesson 03")
+print("decode, if the kernel takes 26% longer")
+for B, S in ((1, 1024), (32, 256), (32, 1024), (32, 4096), (128, 4096)):
+    step = decode_step_time_additive(B, per_token * S, 2 * N, gpu.memory_bandwidth, N, gpu.bf16_flops, 1)
+    share = float(step.kv / step.total)
+    print(f"  {B:>3} requests of {S:>5,} tokens: {share:6.1%} of the step, {0.26 * share:6.1%} longer")
+print("prefill in FLOPs, if the kernel takes 37% longer")
+shape = llama.num_hidden_layers, llama.num_attention_heads, llama.head_dim
+for S in (1024, 8192, 32_768):
+    share = 1 - 2 * N * S / prefill_flops(N, S, *shape)
+    print(f"  a prompt of    {S:>6,} tokens: {share:6.1%} of the work, {0.37 * share:6.1%} longer")
+
+# %% [markdown] lang="en"
+# A kernel overhead becomes a step overhead only where attention is nearly the whole step: long contexts, large batches.
+#
+# ## Exercise 7.6 - find the bugs
+#
+# Difficulty 4/5 · importance 4/5 · 20 minutes · about 20 lines
+#
+# Your function is given `make`, and `make(6, 4)` is a new cache of 6 blocks of 4. Raise AssertionError if its tables are broken. Ten
+# broken ones are waiting.
+#
+# - `a = CacheUser("a", [1, 2, 3])` is a request, with a `block_table`. `start(cache, a)` admits it, with room for its tokens;
+#   `start(cache, a, 0)` with none.
+# - `compute(cache, a)` makes room for all its tokens and stores them. `decode(cache, a, token)` does so with one token more.
+# - `cache.free(a)` gives its blocks back, and its table is empty then.
+# - `cache.pool` has `num_free`, `allocate(n)`, `release(blocks)` and `ref_count(block)`. It raises `MemoryError` if blocks are
+#   lacking, and `ValueError` for a second release and for a number that is no block. Then nothing has changed.
+# - Which number a block has is the pool's business.
+#
+# One of the ten:
+#
+# ```python
+# def append(self, request, n=1):
+#     return super().append(request, min(n, self.block_size))
+# ```
+
+
+# %% exercise="my_tests"
+def my_tests(make):
+    """Raise AssertionError if caches made by make(num_blocks, block_size) have broken block tables."""
+    ### BEGIN SOLUTION
+    cache, a, b = make(6, 4), CacheUser("a", []), CacheUser("b", range(9))
+    start(cache, a)
+    for length in range(1, 13):
+        decode(cache, a, length)
+        assert len(a.block_table) == -(-length // 4)
+    start(cache, b, 0)
+    compute(cache, b)  # nine at once
+    assert len(b.block_table) == 3
+    assert len({*a.block_table, *b.block_table}) == 6
+    assert refuses(MemoryError, decode, cache, a, 13)
+    cache.free(b)
+    assert b.block_table == []
+    assert cache.pool.num_free == 3
+    blocks = cache.pool.allocate(2)
+    assert refuses(MemoryError, cache.pool.allocate, 2)
+    assert cache.pool.num_free == 1
+    cache.pool.release(blocks)
+    assert refuses(ValueError, cache.pool.release, blocks)
+    for number in (-1, 0):
+        assert refuses(ValueError, cache.pool.ref_count, number)
+    ### END SOLUTION
+
+
+def refuses(kind, call, *arguments):
+    """Whether the call raises this kind of error."""
+    try:
+        call(*arguments)
+    except kind:
+        return True
+    return False
+
+
+# %% test="my_tests" points=3 tags=["claim-find-the-bugs"]
+my_tests = bugs_caught(my_tests, "07")
+
+# %% [markdown] lang="en" tags=["self-check"]
+# <details><summary>Hint 1: where to look</summary>
+#
+# For each bug that got away, the check says where to look. `refuses(MemoryError, cache.pool.allocate, 7)` is there for
+# you.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# Let an empty request grow token by token, and count its blocks each time. Let a second one store nine tokens at once.
+# Then ask for too much, free, and free again.
+#
+# </details>
+# <details><summary>Hint 3: a right cache is refused</summary>
+#
+# Compare numbers of blocks, not block numbers. To see that nobody shares, look at the size of a set.
+#
+# </details>
+#
+# ## Check yourself
+#
+# No hint here. When does paging gain nothing? One case: 14 requests of 112 tokens each, reserved exactly. And your own number:
+
+# %% tags=["self-check", "claim-counter-example"]
+print(f"14 requests of 112 tokens: {14 * 112:,} slots in runs, {14 * -(-112 // 16) * 16:,} in blocks of 16")
+print(f"1 token in a block of 16: {float(paged_utilization([1], 16)):.2%} used; in a run of 1: all of it")
+predict("07.blocks", value=None)
+predict("07.fit", value=None)
+
+# %% [markdown] lang="en" tags=["in-production"]
+# ## In production
+#
+# Names as of 2026, in the main branches of vLLM and SGLang.
+#
+# | here | vLLM | SGLang |
+# |---|---|---|
+# | slots of a block | `--block-size` | `--page-size`, by default 1 |
+# | the table of a request | `BlockTable`, a row of blocks | a row of `ReqToTokenPool`, with a slot for each token |
+# | where new tokens go | `slot_mapping` | `out_cache_loc` |
+# | who hands out blocks | `BlockPool` | `TokenToKVPoolAllocator` |
+# | padding | slot -1, null block 0 | a dummy page |
+#
+# SGLang's table has an entry for each token, whatever the page size. That is the row for blocks of 1 in the table above.
+
+# %% [markdown] lang="en" tags=["limits", "question"]
+# > **What this does not show**
+# >
+# > - GPU kernels. Lesson 10 writes one. The ratios that you measured are those of NumPy on a CPU.
+# > - The published figures on today's kernels. They are two or three years old, and of one machine each.
+# > - Sharing. A block can stand in two tables: lesson 08.
+# > - Prompts in one call. Your attention takes one query at a time, so the engine called it once for each token of a prompt.
+#
+# ## Questions that people ask
+#
+# <details><summary>Does paged attention compute something else than attention?</summary>
+#
+# No. It is the same sum in another order. In float64 the difference is below 1e-12. In half precision rounding differs a little, as
+# it does between any two kernels.
+#
+# </details>
+# <details><summary>Why is block 0 never handed out?</summary>
+#
+# Short tables in a batch need an entry that is harmless. A kernel that reads it by mistake hits a block that belongs to
+# nobody.
+#
+# </details>
+# <details><summary>Does every layer have a table of its own?</summary>
+#
+# No. All layers store a token at the same slot, each in a pool of its own. One table serves them all.
+#
+# </details>
+# <details><summary>Can the GPU's own page tables do this?</summary>
+#
+# Yes, that is vAttention. Kernels stay as they were, but pages are larger, so the last one loses more.
+#
+# </details>
+
+# %% [markdown] lang="en" tags=["zh"]
+# ## In three lines
+#
+# - A block table turns a position into a slot: table[j // B] × B + j % B. So a request grows one block at a time, anywhere.
+# - Online softmax needs one block at a time: shrink what you have by the change of the maximum, then add.
+# - The price: at most B - 1 slots a request, a table, and a slower kernel, which is not a slower step by as much.
+#
+# | term | Chinese | what people say | what it is |
+# |---|---|---|---|
+# | block table | 块表 | "page table" | for each block of a request, where it lies in the pool |
+# | slot mapping | 槽位映射 | "cache locations" | the slot of each new token of a step |
+# | null block | 空块 | "block 0" | the entry that pads short tables |
+# | online softmax | 在线 softmax | "the flash trick" | softmax in pieces, with a running maximum and sum |
+# | free list | 空闲链表 | "the pool" | blocks that nobody holds, first in line at the front |
+#
+# **Open exercises.** *Easy:* give `paged_attention` a `window`, and skip the blocks before it. *Medium:* split a context in
+# two, run both halves apart, and join them with their maxima and sums. *Research:* which block size is best on your
+# machine, if you count idle slots and time in one number?
+#
+# **Back:** [06 · Fragmentation](lessons/06_fragmentation.ipynb) · **Next:** 08 · Copy-on-write (to come)
