@@ -33,7 +33,7 @@ from mini_engine.course.broken_pool import PagedKVPool
 from mini_engine.course.cache_requests import CacheUser, compute, decode, start
 from mini_engine.course.film import Arrival, film, frame, frames, replay
 from mini_engine.course.panels import p07_block_tables as pictures
-from mini_engine.geometry import kv_bytes_per_token, paged_utilization
+from mini_engine.geometry import kv_bytes_per_token, paged_utilization, param_breakdown
 from mini_engine.models import load_model
 from mini_engine.roofline import decode_step_time_additive, prefill_flops
 from mini_engine.roofline.measure import best_seconds
@@ -430,7 +430,7 @@ class WatchedBackend(NumpyBackend):
 
 
 prompts = ["The young lady", "Emma was"]
-params = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True)
+params = SamplingParams(temperature=0, max_tokens=15, ignore_eos=True)
 backend = WatchedBackend(tiny.model, write_kv=write_kv, paged_attention=paged_attention)
 config = EngineConfig(num_blocks=24, block_size=4, enable_prefix_caching=False)
 engine = LLMEngine(config, backend, tokenizer=tiny.tokenizer, kv_manager=MyManager)
@@ -526,10 +526,11 @@ share = float(1 - paged_utilization(totals, 16))
 print(f"{len(totals):,} requests of the trace, blocks of 16: {idle:,} slots idle, {share:.2%}")
 print(f"for Llama-3-8B, {per_token:,} B a token: {idle * per_token:,} B", end="")
 print(f" = {idle * per_token / 1e9:.2f} GB = {idle * per_token / 2**30:.2f} GiB")
-print(f"\n{'block size':>10}{'idle slots a request':>22}{'idle':>9}{'table entries':>15}{'bytes':>9}  for 8,192 tokens")
+print(f"\n{'block size':>10}{'idle slots a request':>22}{'idle':>9}{'entries':>9}{'bytes':>8} for 8,192 tokens")
 for B in (1, 4, 16, 64, 256):
     mean, share = sum(-total % B for total in totals) / len(totals), 1 - paged_utilization(totals, B)
-    print(f"{B:>10}{mean:>22.2f}{float(share):>9.2%}{8192 // B:>15,}{4 * 8192 // B:>9,}")
+    print(f"{B:>10}{mean:>22.2f}{float(share):>9.2%}{8192 // B:>9,}{4 * 8192 // B:>8,}")
+print(f"K and V of 8,192 tokens: {8192 * per_token / 2**30:.0f} GiB")
 assert idle > 0
 picture(pictures.tails, lengths=totals, block_size=16, height=2.6)
 
@@ -559,7 +560,7 @@ for B in (4, 16, 64, 256, 1024):
     mean = sum(-total % B for total in totals) / len(totals)
     print(f"{B:>10}{gathered / contiguous:>9.2f}{online / contiguous:>9.2f}{mean:>22.2f}")
 
-# %% [markdown] lang="en"
+# %% [markdown] lang="en" tags=["claim-published"]
 # Small blocks are slow: each one costs a turn of a Python loop. On a GPU there is no Python, but the table still has to
 # be read, and reads come in smaller pieces. Large blocks leave more idle, in the last column. And larger is not always
 # faster: the last row of the next table says so. 16 is a compromise.
@@ -588,10 +589,10 @@ predict("07.slower_step", value=None)
 
 # %% tags=["claim-step-share"]
 llama, gpu = get_model("llama-3-8b"), get_gpu("h100-sxm")
-N = 8_030_261_248  # its parameters, of 2 bytes each
+N = param_breakdown(llama).total  # of 2 bytes each
 print("Llama-3-8B on an H100, least times as in lesson 03")
 print("decode, if the kernel takes 26% longer")
-for B, S in ((1, 1024), (32, 256), (32, 1024), (32, 4096), (128, 4096)):
+for B, S in ((1, 1024), (32, 256), (32, 1024), (32, 4096), (64, 4096)):
     step = decode_step_time_additive(B, per_token * S, 2 * N, gpu.memory_bandwidth, N, gpu.bf16_flops, 1)
     share = float(step.kv / step.total)
     print(f"  {B:>3} requests of {S:>5,} tokens: {share:6.1%} of the step, {0.26 * share:6.1%} longer")
@@ -735,11 +736,6 @@ predict("07.fit", value=None)
 # <details><summary>Does every layer have a table of its own?</summary>
 #
 # No. All layers store a token at the same slot, each in a pool of its own. One table serves them all.
-#
-# </details>
-# <details><summary>Can the GPU's own page tables do this?</summary>
-#
-# Yes, that is vAttention. Kernels stay as they were, but pages are larger, so the last one loses more.
 #
 # </details>
 

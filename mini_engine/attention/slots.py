@@ -1,6 +1,7 @@
 """Slots of a paged pool: where a token's K/V lies, how it gets there, and how it is read back.
 
-Shapes: N blocks (number 0, the null block, included), P slots a block, K key/value heads, D head size. A pool is [N, P, K, D]; slot s is offset s % P of block s // P.
+Shapes: N blocks (number 0, the null block, included), P slots a block, K key/value heads, D head size. A
+pool is [N, P, K, D]; slot s is offset s % P of block s // P.
 """
 
 from __future__ import annotations

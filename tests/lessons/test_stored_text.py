@@ -13,7 +13,11 @@ from mini_engine.models import load_model
 
 ROOT = Path(__file__).resolve().parents[2]
 LADY, EMMA = "The young lady", "Emma was"
-STORED = {"00_start_here.py": [(EMMA, 64)], "01_numpy_kv_cache.py": [(LADY, 16), (EMMA, 40)]}
+STORED = {
+    "00_start_here.py": [(EMMA, 64)],
+    "01_numpy_kv_cache.py": [(LADY, 16), (EMMA, 40)],
+    "07_block_tables.py": [(LADY, 15), (EMMA, 15)],
+}
 
 
 @pytest.fixture(scope="module")

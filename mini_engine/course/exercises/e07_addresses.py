@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,8 @@ def _writes(mappings: list[list[int]], others: bool = False) -> Callable[[Any], 
         for slots in mappings:
             pools, both = _pools(), _tokens(len(slots))
             if others:  # no slot is empty, so that a change shows
-                pools = tuple(np.arange(5 * 4 * 2 * 3).reshape(5, 4, 2, 3) + start for start in (1000.0, 2000.0))
+                numbers = np.arange(5 * 4 * 2 * 3).reshape(5, 4, 2, 3)
+                pools = numbers + 1000.0, numbers + 2000.0
             before = [pool.copy() for pool in pools]
             case = f"pools of 5 blocks of 4, slots {slots}"
             candidate(*both, *pools, np.array(slots, dtype=np.int64))
@@ -124,7 +126,7 @@ def _refuses(candidate: Any) -> None:
         for which, pair in (("k", (wrong, v)), ("v", (k, wrong))):
             k_pool, v_pool = _pools()
             case = f"{which} is {name}, shape {wrong.shape}, where (2, 2, 3) is right"
-            expect_raises(ValueError, lambda pair=pair, pools=(k_pool, v_pool): candidate(*pair, *pools, slots), case)
+            expect_raises(ValueError, partial(candidate, *pair, k_pool, v_pool, slots), case)
             for pool in (k_pool, v_pool):
                 expect_equal(int((~np.isnan(pool)).sum()), 0, f"{case}: numbers stored in spite of the error")
 
