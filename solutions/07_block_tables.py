@@ -202,8 +202,8 @@ assert np.array_equal(got, a_wanted)
 #
 # Difficulty 2/5 · importance 3/5 · 10 minutes · about 10 lines
 #
-# You will find pools like this one on the net. Its own test writes one token, looks at K, and passes. Four things are
-# wrong. Write a better `write` for one token. Here `key` and `value` are [heads, head size].
+# This pool's own test writes one token, looks at K, and passes. Four things are wrong. Write a better `write` for one
+# token. Here `key` and `value` are [heads, head size].
 #
 # ```python
 # def write(self, name, position, key, value):
@@ -259,8 +259,8 @@ MyPool = check("07.mend_pool", MyPool)
 #
 # ## One block at a time
 #
-# `gather` has a flaw: it copies the whole context, in every layer, for every token. A kernel should read each block where it lies.
-# But softmax divides by a sum over all tokens. How can it be done one block at a time?
+# `gather` copies the whole context, in every layer, for every token. A kernel should read each block where it lies. But
+# softmax divides by a sum over all tokens. How can it be done one block at a time?
 #
 # Keep three things: the largest score so far $m$, the sum of the weights $\ell$, and the weighted sum of the values $o$.
 # When a block comes with scores $s_i$ and values $v_i$, the maximum may rise to $m'$. Then all that was added before is
@@ -358,8 +358,8 @@ assert worst < 1e-12
 # %% [markdown] lang="en"
 # ## The walk
 #
-# Who fills the table? A request starts with the blocks of its prompt. Then, for each token: if the last block has room, use its next slot. If it is
-# full, take a free block and append it to the table. That is all.
+# Who fills the table? A request starts with the blocks of its prompt. Then, for each token: if the last block has room,
+# use its next slot. If it is full, take a free block and append it to the table. That is all.
 #
 # ## Exercise 7.5 - let the table grow
 #
@@ -408,9 +408,9 @@ MyManager = check("07.grow", MyManager)
 #
 # ## In the engine
 #
-# Now all four pieces run together. The engine plans and samples, and the model is tiny-gqa. Your manager hands out blocks
-# of 4, your `write_kv` stores and your `paged_attention` reads, in each layer. The last lines compare with one request
-# at a time over plain arrays.
+# Now all your pieces run together, in the engine, with the model tiny-gqa. Your manager hands out blocks of 4. Your
+# `write_kv` stores and your `paged_attention` reads, in each layer. The result is compared with one request at a time
+# over plain arrays.
 
 # %% tags=["claim-engine"]
 tiny = load_model("tiny-gqa", backend="numpy")
@@ -486,8 +486,8 @@ assert f"allocated {sum(by_formula) * 4}, live {sum(stored)}" in frame(engine, 3
 # %% [markdown] lang="en"
 # ## The list of free blocks
 #
-# A pool must find a free block at once, and there may be hundreds of thousands. `free.pop(0)` of a Python list looks harmless. It moves
-# every other entry by one place. A deque does not, nor does the linked list in the engine's `BlockPool`. On your machine:
+# A pool must find a free block at once, among hundreds of thousands. `free.pop(0)` of a Python list looks harmless, but
+# moves every other entry by one place. A deque does not, nor does the linked list of the engine's `BlockPool`:
 
 # %% tags=["claim-free-list", "nbval-ignore-output"]
 print("microseconds to take a block and give it back")
@@ -503,7 +503,7 @@ for n in (10_000, 100_000, 400_000):
     print(f"{n:>12,}{times[0]:>14.2f}{times[1]:>9.2f}{times[2]:>12.2f}")
 
 # %% [markdown] lang="en"
-# Which of the columns grow? The pool does more than the deque, it counts holders, so it is slower. But its time does not depend on n.
+# Which column grows with n? (The pool is slower than the deque, as it also counts holders.)
 #
 # ## Price one: the end of a block
 #
@@ -535,7 +535,7 @@ assert idle > 0
 picture(pictures.tails, lengths=totals, block_size=16, height=2.6)
 
 # %% [markdown] lang="en"
-# So "zero" is wrong: 0.54%, or 0.97 GB if all requests of this synthetic trace were there at once. Small it is.
+# So "zero" is wrong: 0.54%, or 0.97 GB if all requests of this synthetic trace were there at once. It is small.
 #
 # ## Price two: the table
 #
@@ -688,7 +688,7 @@ my_tests = bugs_caught(my_tests, "07")
 #
 # ## Check yourself
 #
-# No hint here. When does paging gain nothing? One case: 14 requests of 112 tokens each, reserved exactly. And your own number:
+# When does paging gain nothing? One case: 14 requests of 112 tokens each, reserved exactly. And two numbers of your own:
 
 # %% tags=["self-check", "claim-counter-example"]
 print(f"14 requests of 112 tokens: {14 * 112:,} slots in runs, {14 * -(-112 // 16) * 16:,} in blocks of 16")
@@ -709,7 +709,7 @@ predict("07.fit", value=None)
 # | who hands out blocks | `BlockPool` | `TokenToKVPoolAllocator` |
 # | padding | slot -1, null block 0 | a dummy page |
 #
-# SGLang's table has an entry for each token, whatever the page size. That is the row for blocks of 1 in the table above.
+# SGLang's table has an entry for each token, whatever the page size: the row for blocks of 1 above.
 
 # %% [markdown] lang="en" tags=["limits", "question"]
 # > **What this does not show**
@@ -725,12 +725,6 @@ predict("07.fit", value=None)
 #
 # No. It is the same sum in another order. In float64 the difference is below 1e-12. In half precision rounding differs a little, as
 # it does between any two kernels.
-#
-# </details>
-# <details><summary>Why is block 0 never handed out?</summary>
-#
-# Short tables in a batch need an entry that is harmless. A kernel that reads it by mistake hits a block that belongs to
-# nobody.
 #
 # </details>
 # <details><summary>Does every layer have a table of its own?</summary>
