@@ -489,18 +489,23 @@ assert f"allocated {sum(by_formula) * 4}, live {sum(stored)}" in frame(engine, 3
 # A pool must find a free block at once, among hundreds of thousands. `free.pop(0)` of a Python list looks harmless, but
 # moves every other entry by one place. A deque does not, nor does the linked list of the engine's `BlockPool`:
 
+
 # %% tags=["claim-free-list", "nbval-ignore-output"]
-print("microseconds to take a block and give it back")
-print(f"{'free blocks':>12}{'list.pop(0)':>14}{'deque':>9}{'BlockPool':>12}")
-for n in (10_000, 100_000, 400_000):
+def microseconds(n):
+    """To take a block and give it back, in three ways."""
     as_list, as_deque, pool = list(range(n)), deque(range(n)), BlockPool(n)
     ways = (
         lambda: as_list.append(as_list.pop(0)),
         lambda: as_deque.append(as_deque.popleft()),
         lambda: pool.release(pool.allocate(1)),
     )
-    times = [1e6 * min(timeit(way, number=500) for _ in range(3)) / 500 for way in ways]
-    print(f"{n:>12,}{times[0]:>14.2f}{times[1]:>9.2f}{times[2]:>12.2f}")
+    return [1e6 * min(timeit(way, number=500) for _ in range(3)) / 500 for way in ways]
+
+
+print(f"{'free blocks':>12}{'list.pop(0)':>14}{'deque':>9}{'BlockPool':>12}   in microseconds")
+for n in (10_000, 100_000, 400_000):
+    in_list, in_deque, in_pool = microseconds(n)
+    print(f"{n:>12,}{in_list:>14.2f}{in_deque:>9.2f}{in_pool:>12.2f}")
 
 # %% [markdown] lang="en"
 # Which column grows with n? (The pool is slower than the deque, as it also counts holders.)
@@ -548,17 +553,26 @@ picture(pictures.tails, lengths=totals, block_size=16, height=2.6)
 S, H, K, D = 4096, 16, 4, 64
 k3, v3 = rng.normal(size=(2, S, K, D)).astype(np.float32)
 q3 = rng.normal(size=(H, D)).astype(np.float32)
-contiguous = best_seconds(lambda: decode_attention(q3, k3, v3, D**-0.5))
-print(f"in one piece: {1e3 * contiguous:.1f} ms = 1.00")
-print(f"{'block size':>10}{'gather':>9}{'online':>9}{'idle slots a request':>22}")
-for B in (4, 16, 64, 256, 1024):
+
+
+def seconds(B):
+    """With blocks of B, scattered: to gather and attend; to attend block by block."""
     blocks = rng.permutation(S // B).astype(np.int32)
     pools = [np.empty((S // B, B, K, D), np.float32) for _ in "kv"]
     write_kv(k3, v3, *pools, slot_mapping(blocks, np.arange(S), B))
-    gathered = best_seconds(lambda: decode_attention(q3, *(gather(pool, blocks, S) for pool in pools), D**-0.5))
-    online = best_seconds(lambda: paged_attention(q3, *pools, blocks, S, D**-0.5))
+    return (
+        best_seconds(lambda: decode_attention(q3, *(gather(pool, blocks, S) for pool in pools), D**-0.5)),
+        best_seconds(lambda: paged_attention(q3, *pools, blocks, S, D**-0.5)),
+    )
+
+
+whole = best_seconds(lambda: decode_attention(q3, k3, v3, D**-0.5))
+print(f"in one piece: {1e3 * whole:.1f} ms = 1.00")
+print(f"{'block size':>10}{'gather':>9}{'online':>9}{'idle slots a request':>22}")
+for B in (4, 16, 64, 256, 1024):
+    gathered, online = seconds(B)
     mean = sum(-total % B for total in totals) / len(totals)
-    print(f"{B:>10}{gathered / contiguous:>9.2f}{online / contiguous:>9.2f}{mean:>22.2f}")
+    print(f"{B:>10}{gathered / whole:>9.2f}{online / whole:>9.2f}{mean:>22.2f}")
 
 # %% [markdown] lang="en" tags=["claim-published"]
 # Small blocks are slow: each one costs a turn of a Python loop. On a GPU there is no Python, but the table still has to
