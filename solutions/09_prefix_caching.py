@@ -9,7 +9,7 @@
 #
 # **The same words again: do not compute them twice.**
 #
-# 60 to 90 minutes · plain Python, no GPU · after lessons 07 and 08
+# 90 to 120 minutes · plain Python, no GPU · after lessons 07 and 08
 #
 # After this lesson you can
 #
@@ -583,16 +583,17 @@ for words, (num_blocks, asked) in cases.items():
 #
 # ## Exercise 9.4 - find the bugs
 #
-# Difficulty 4/5 · importance 4/5 · 20 minutes · about 20 lines
+# Difficulty 4/5 · importance 4/5 · 25 minutes · about 40 lines
 #
-# Write tests that a broken prefix cache cannot pass. Your function is given `make`; `make(8, 4)` is a cache of 8 blocks of
-# 4, `make(8, 4, hasher=WeakHasher())` one whose names collide: the sum of a
-# block's tokens modulo 7. Raise AssertionError if it is broken. Fourteen broken ones wait, and
-# three right ones, one of them a radix tree.
+# Write tests that a broken prefix cache cannot pass. Your function is given `make`: `make(8, 4)` is a cache of 8 blocks of 4. In
+# `make(8, 4, hasher=WeakHasher())` names collide: they are the sum of a block's tokens modulo 7. Raise AssertionError if the
+# cache is broken. Fourteen broken ones wait, and three right ones, one of them a radix tree.
 #
 # - A request is `CacheUser("a", tokens, cache_salt="ann")`. `admit(cache, a)` gives it room. `compute(cache, a)` computes
 #   and publishes. `prefill` does both, and returns the tokens found. `decode(cache, a, 7)` adds a token.
-# - Look with `look_up(cache, tokens, salt)`: the tokens that a prompt would find. `cache.free(a)`, `cache.pool.num_free`.
+# - Look with `look_up(cache, tokens, salt)`: the tokens that a prompt would find. `cache.pool.num_free` counts free blocks.
+# - Also `cache.free(a)`, `cache.publish(a)`, and `cache.append(a, n)`: room for n tokens more. What does not fit raises
+#   `NoFreeBlocksError`.
 #
 # Here is one of the fourteen:
 #
@@ -784,9 +785,10 @@ print(table(rows))
 # %% [markdown] lang="en"
 # - **Static** idles, two thirds of it. **Buddies** idle less, and lose some outside.
 # - **Concatenating** wastes nothing and copies 364,240 tokens. It was even told each length in advance.
-# - **Paging** shares the prompt among the four answers. It copies 336 tokens: the last block of a prompt, once a branch.
+# - **Paging** shares the prompt among the four answers. It copies 336 tokens, 21 blocks: the last block of a
+#   prompt for each branch but one, unless it is full.
 # - **The prefix cache** shares among users too, and computes 3 tokens twice in place of 2,211. Its `used` share falls,
-#   while `held` falls from 241 to 139: the full blocks are now one, and each user's last block is still half empty.
+#   while `held` falls from 241 to 139: the full blocks are now one, and each user's last block is as empty as before.
 #
 # vAttention has no row: it needs the GPU driver's page tables ([Prabhu et al., 2024](https://arxiv.org/abs/2405.04437)).
 # It would idle like paging with larger pages.
