@@ -11,8 +11,13 @@ from mini_engine.backends.contiguous import CACHES, is_torch
 from mini_engine.config import EngineConfig
 from mini_engine.engine import LLMEngine
 
-KV_CACHE_BYTES = {"torch": 1 << 30, "numpy": 1 << 26}  # of the paged cache, unless the caller says otherwise
-PARTS = ("scheduler", "kv_manager", "record")  # options of LLMEngine itself; all others are EngineConfig's
+KV_CACHE_BYTES = {
+    "torch": 1 << 30,
+    "triton": 1 << 30,
+    "numpy": 1 << 26,
+}  # of the paged cache, unless the caller says otherwise
+PARTS = ("scheduler", "kv_manager", "record")  # options of LLMEngine itself
+KERNELS = ("decode", "write")  # of TritonBackend; all others are EngineConfig's
 
 
 def checked_cache(cache: str | type | None, attention: Callable | None, paged_options: Mapping[str, Any]) -> str | type:
@@ -39,13 +44,23 @@ def paged_engine(
     kv_cache_bytes: int | None,
     kv_cache_dtype: str | None,
     options: Mapping[str, Any],
+    kind: str | None = None,
 ) -> LLMEngine:
-    """An LLMEngine over this model, with a cache of num_blocks blocks or kv_cache_bytes bytes. ValueError for bad options."""
+    """An LLMEngine over this model, with a cache of num_blocks blocks or kv_cache_bytes bytes. ValueError for bad options.
+
+    kind: "torch", "numpy" or "triton"; by default the library that the model is of.
+    """
     from mini_engine import backends  # each backend imports its library only when it is asked for
 
-    kind = "torch" if is_torch(model) else "numpy"
+    kind = kind or ("torch" if is_torch(model) else "numpy")
+    kernels = {name: options[name] for name in KERNELS if name in options}
+    for name, kernel in kernels.items():
+        if kind != "triton" or not callable(kernel):
+            raise ValueError(f"{name}={kernel!r}: must be a function, and goes with backend='triton'")
     backend: Any
-    if kind == "torch":
+    if kind == "triton":
+        backend = backends.TritonBackend(model, kv_cache_dtype=kv_cache_dtype or "auto", **kernels)
+    elif kind == "torch":
         backend = backends.TorchBackend(model, kv_cache_dtype="auto" if kv_cache_dtype is None else kv_cache_dtype)
     elif kv_cache_dtype in (None, "auto"):
         backend = backends.NumpyBackend(model)
@@ -68,7 +83,7 @@ def paged_engine(
         if not (isinstance(part, bool) if name == "record" else isinstance(part, type)):
             raise ValueError(f"{name}={part!r}: must be {'True or False' if name == 'record' else 'a class'}")
     try:
-        config = EngineConfig(num_blocks=num_blocks, **{k: v for k, v in options.items() if k not in PARTS})
+        config = EngineConfig(num_blocks=num_blocks, **{k: v for k, v in options.items() if k not in PARTS + KERNELS})
     except TypeError as error:
         raise ValueError(f"{error}: see EngineConfig for the options there are") from None
     there = memory_bytes()

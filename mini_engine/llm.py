@@ -25,7 +25,7 @@ from mini_engine.outputs import RequestOutput
 from mini_engine.sampling import SamplingParams
 from mini_engine.sequential import SequentialEngine
 
-BACKENDS = ("torch", "numpy")
+BACKENDS = ("torch", "numpy", "triton")
 Prompt = str | Sequence[int]
 
 
@@ -34,13 +34,15 @@ class LLM:
 
     model:     "smollm2-135m", "tiny-gqa", "tiny-mla", a path (see `mini_engine.models.load_model`), or what `load_model`
                returned, which brings its backend, device and dtype along
-    backend:   "torch", or "numpy" (float64, for reading)
+    backend:   "torch", "numpy" (float64, for reading), or "triton": torch with decode attention in Triton kernels, compiled
+               on a GPU and interpreted, slowly, without one
     cache:     "paged" (many requests at once), or one request after the other: "contiguous", "none" (every step
                recomputes the whole sequence), or a cache class of your own
     attention: a causal attention function of your own (see `mini_engine.backends.contiguous.make_attend` for both)
     num_blocks, kv_cache_bytes: size of the paged cache, by one of the two; 1 GiB by default (NumPy: 64 MiB)
-    kv_cache_dtype: how the paged cache keeps K/V: "auto" (the model's dtype), or with torch "fp8" or "int8"
-    options:   of the paged engine: those of `EngineConfig`, and `scheduler`, `kv_manager`, `record` of `LLMEngine`
+    kv_cache_dtype: how the paged cache keeps K/V: "auto" (the model's dtype), or "fp8" (torch) or "int8" (torch, triton)
+    options:   of the paged engine: those of `EngineConfig`, and `scheduler`, `kv_manager`, `record` of `LLMEngine`; with
+               backend="triton" also `decode` and `write`, kernels of your own (see `TritonBackend`)
 
     Raises ValueError for an unknown option or value, and what `load_model` raises.
     """
@@ -68,13 +70,16 @@ class LLM:
         if isinstance(model, str | os.PathLike):
             from mini_engine.models import load_model
 
-            model = load_model(model, backend=cast(Any, backend), device=device, dtype=dtype)
+            library = "torch" if backend == "triton" else backend
+            model = load_model(model, backend=cast(Any, library), device=device, dtype=dtype)
         elif not all(hasattr(model, part) for part in ("model", "tokenizer", "spec")):
             raise ValueError(f"model={model!r}: must be a name, a path, or what load_model returned")
         elif device is not None or dtype is not None:
             raise ValueError("device and dtype are chosen when a model is loaded: give them to load_model")
         self.model, self.tokenizer, self.spec = model.model, model.tokenizer, model.spec
-        self.backend = "torch" if is_torch(self.model) else "numpy"
+        self.backend = "numpy" if not is_torch(self.model) else "triton" if backend == "triton" else "torch"
+        if backend == "triton" and (self.backend != backend or cache != "paged"):
+            raise ValueError("backend='triton' needs a torch model and cache='paged'")
         own_stops = () if self.tokenizer is None else self.tokenizer.eos_token_ids
         self.eos_token_ids = tuple(sorted({*self.spec.eos_token_ids, *own_stops}))
         self.last_stats = GenerationStats()  # what the latest generate, stream or chat cost
@@ -91,6 +96,7 @@ class LLM:
                 kv_cache_bytes,
                 kv_cache_dtype,
                 options,
+                self.backend,
             )
         else:
             self.engine = SequentialEngine(

@@ -16,6 +16,7 @@ _EXPORTS = {
     "SimulatedBackend": "mini_engine.backends.simulated",
     "StepResult": "mini_engine.backends.base",
     "TorchBackend": "mini_engine.backends.torch_backend",
+    "TritonBackend": "mini_engine.backends.triton_backend",
 }
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "SimulatedBackend",
     "StepResult",
     "TorchBackend",
+    "TritonBackend",
 ]
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from mini_engine.backends.numpy_backend import NumpyBackend
     from mini_engine.backends.simulated import SimulatedBackend
     from mini_engine.backends.torch_backend import TorchBackend
+    from mini_engine.backends.triton_backend import TritonBackend
 
 
 def __getattr__(name: str) -> object:

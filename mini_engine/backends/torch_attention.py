@@ -69,15 +69,19 @@ class AttentionPlan:
             self._chunk(slice(int(starts[r]), int(starts[r + 1])), int(lengths[r]), batch.block_tables[r])
             for r in np.flatnonzero(num_queries > 1)
         ]
-        decodes = np.flatnonzero(num_queries == 1)
-        by_length = decodes[np.argsort(lengths[decodes], kind="stable")]
-        self.groups = [
-            self._group(starts[rows], lengths[rows], batch.block_tables[rows])
-            for rows in np.split(by_length, self._cuts(-(-lengths[by_length] // block_size)))
-            if len(rows)
-        ]
+        self.groups = self._groups(batch, np.flatnonzero(num_queries == 1))
         gathers = [group.gather for group in self.groups] + [c.gather for c in self.chunks if c.gather is not None]
         self.scratch_blocks = max((g.shape[0] * g.shape[1] for g in gathers), default=0)
+
+    def _groups(self, batch: BatchInput, decodes: np.ndarray) -> list[DecodeGroup]:
+        """The decode rows of the batch, sorted by length and cut."""
+        starts, lengths = batch.query_start_loc, batch.context_lens
+        by_length = decodes[np.argsort(lengths[decodes], kind="stable")]
+        return [
+            self._group(starts[rows], lengths[rows], batch.block_tables[rows])
+            for rows in np.split(by_length, self._cuts(-(-lengths[by_length] // self.block_size)))
+            if len(rows)
+        ]
 
     def _cuts(self, num_blocks: np.ndarray) -> list[int]:
         """Where to cut rows sorted by length into groups."""

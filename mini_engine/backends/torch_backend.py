@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,34 +91,59 @@ class TorchBackend:
 
     @torch.inference_mode()
     def execute(self, batch: BatchInput) -> TorchStepResult:
-        plan = AttentionPlan(batch, self.block_size, self.model.device)
+        plan = self._plan(batch)
         if plan.scratch_blocks > self._scratch_blocks:
             self._scratch = self._new_scratch(plan.scratch_blocks)
-        scale = self.model.softmax_scale
         written = np.flatnonzero(batch.slot_mapping >= 0)
         slots = torch.from_numpy(batch.slot_mapping[written]).to(self.model.device)
         rows = None if len(written) == len(batch.slot_mapping) else torch.from_numpy(written).to(self.model.device)
         pools = [[(self.pools[name], self._scratch[name]) for name in parts] for parts in self._parts.values()]
-        encode, decode = self.format.encode, self.format.decode
 
         def attend(layer: int, q: torch.Tensor, *new: Any) -> torch.Tensor:
             """new: k and v, or the latent and the layer's up-projection, which is not stored."""
-            held = []  # what was stored of them: attention reads that, whether from a pool or from here
-            for parts, x in zip(pools, new):
-                encoded = encode(x)
-                for (pool, _), part in zip(parts, encoded):
-                    rows_of_layer = pool[layer].view(-1, *pool.shape[3:])
-                    rows_of_layer.index_copy_(0, slots, part if rows is None else part[rows])
-                held.append(decode(encoded))
+            held = self._write(plan, layer, new, slots, rows)
 
             def read(gather: Gather) -> list[torch.Tensor]:
-                return [decode([gather.read(pool[layer], scratch) for pool, scratch in parts]) for parts in pools]
+                return [
+                    self.format.decode([gather.read(pool[layer], scratch) for pool, scratch in parts])
+                    for parts in pools
+                ]
 
-            if self.spec.is_mla:
-                return paged_latent_attention(plan, q, held[0], new[1], read, scale, self.mla_decode)
-            return plan.attend(q, held[0], held[1], read, scale)
+            return self._attend(plan, layer, q, held, new, read)
 
         return TorchStepResult(self.model.forward(batch.token_ids, batch.positions, attend, batch.logits_rows))
+
+    def _plan(self, batch: BatchInput) -> AttentionPlan:
+        """What the batch reads, worked out once for all layers."""
+        return AttentionPlan(batch, self.block_size, self.model.device)
+
+    def _write(
+        self, plan: AttentionPlan, layer: int, new: Sequence[Any], slots: torch.Tensor, rows: torch.Tensor | None
+    ) -> list[torch.Tensor]:
+        """Store rows (None: all) of what a layer made in its slots; returns it as it was stored, for attention to read."""
+        held = []
+        for parts, x in zip(self._parts.values(), new):
+            encoded = self.format.encode(x)
+            for name, part in zip(parts, encoded):
+                rows_of_layer = self.pools[name][layer].view(-1, *self.pools[name].shape[3:])
+                rows_of_layer.index_copy_(0, slots, part if rows is None else part[rows])
+            held.append(self.format.decode(encoded))
+        return held
+
+    def _attend(
+        self,
+        plan: AttentionPlan,
+        layer: int,
+        q: torch.Tensor,
+        held: Sequence[torch.Tensor],
+        new: Sequence[Any],
+        read: Callable[[Gather], list[torch.Tensor]],
+    ) -> torch.Tensor:
+        """One layer of the batch, from `held` where a prefill chunk is its own context, else from the pools by `read`."""
+        scale = self.model.softmax_scale
+        if self.spec.is_mla:
+            return paged_latent_attention(plan, q, held[0], new[1], read, scale, self.mla_decode)
+        return plan.attend(q, held[0], held[1], read, scale)
 
     def block(self, block_id: int) -> dict[str, np.ndarray]:
         """{"k": [L, P, K, D], "v": ...} or {"latent": ...}: what one block holds, decoded, as NumPy."""

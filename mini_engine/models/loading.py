@@ -12,8 +12,6 @@ import numpy as np
 from mini_engine.catalog import ModelSpec
 from mini_engine.models.checkpoint import Checkpoint
 from mini_engine.models.errors import CorruptModelError
-from mini_engine.models.gguf_file import GGUFFile
-from mini_engine.models.hf_folder import HFFolder
 from mini_engine.models.paths import find_model
 
 if TYPE_CHECKING:
@@ -21,6 +19,8 @@ if TYPE_CHECKING:
 
     from mini_engine.models.decoder import DecoderModel
     from mini_engine.models.decoder_numpy import NumpyDecoder
+    from mini_engine.models.gguf_file import GGUFFile
+    from mini_engine.models.hf_folder import HFFolder
     from mini_engine.models.tokenizer import Tokenizer
 
 
@@ -36,10 +36,16 @@ class LoadedModel:
 
 def open_checkpoint(name_or_path: str | os.PathLike[str]) -> HFFolder | GGUFFile:
     """Open a Hugging Face folder or a GGUF file and check its configuration and headers; no weight is read yet."""
-    path = find_model(name_or_path)
+    path = find_model(
+        name_or_path
+    )  # what reads a format is imported with the first such file: random models need neither
     if path.is_dir():
+        from mini_engine.models.hf_folder import HFFolder
+
         return HFFolder(path)
     if path.suffix == ".gguf":
+        from mini_engine.models.gguf_file import GGUFFile
+
         return GGUFFile(path)
     raise CorruptModelError(
         f"{path}: expected a folder with config.json or a .gguf file; give the folder that holds this file"

@@ -37,11 +37,11 @@ def prompts_of(tokenizer) -> list[list[int]]:
 
 
 def run_under_pressure(
-    model, prompts: list[list[int]], num_tokens: int, seed: int, options: dict, **backend_options: str
+    model, prompts: list[list[int]], num_tokens: int, seed: int, options: dict, backend=None, **backend_options: str
 ) -> list[list[int]]:
     """Greedy tokens of all prompts, which arrive at random steps; nothing is left behind in the pool."""
     rng = random.Random(seed)
-    backend = NumpyBackend if isinstance(model, NumpyDecoder) else TorchBackend
+    backend = backend or (NumpyBackend if isinstance(model, NumpyDecoder) else TorchBackend)
     engine = LLMEngine(EngineConfig(block_size=4, **options), backend(model, **backend_options))
     waiting, answers = list(enumerate(prompts)), {}
     params = SamplingParams(temperature=0, max_tokens=num_tokens, ignore_eos=True)

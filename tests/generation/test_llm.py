@@ -110,7 +110,7 @@ def test_without_a_tokenizer_token_ids_still_work(history):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"backend": "jax"}, "backend='jax': must be one of torch, numpy"),
+        ({"backend": "jax"}, "backend='jax': must be one of torch, numpy, triton"),
         ({"cache": "ring"}, "cache='ring': must be one of paged, contiguous, none"),
         ({"attention": 3}, "attention=3: must be a function"),
         ({"device": "cpu"}, "give them to load_model"),
