@@ -54,23 +54,24 @@ except NoRunError as error:
 # 4,096 slots are free, and a request of 1,500 is refused.
 #
 # The cause is a habit from [lesson 01](lessons/01_numpy_kv_cache.ipynb): attention read `k[0:S]`, one array. So all
-# slots of a request have to lie next to each other. They form a **run**. And a run cannot grow once a neighbour stands
-# behind it. So the server has to reserve the whole run at the start, when nobody knows how long the answer will be.
+# slots of a request form one **run**, and a run cannot grow once a neighbour stands behind it. The server has to reserve
+# the whole run at the start, when nobody knows how long the answer will be.
 #
-# Then a slot can be lost in three ways. The vLLM paper gave them their names
+# Then a slot can be lost in three ways. The names are the vLLM paper's
 # ([Kwon et al., 2023](https://arxiv.org/abs/2309.06180)):
 
 # %% tags=["diagram"]
 svg(*pictures.three_wastes())
 
 # %% [markdown] lang="en"
-# - **reserved**: it waits for a token that this request will make. It will be used, but nobody else can have it meanwhile.
+# - **reserved**: it waits for a token that this request will make. Nobody else can have it meanwhile.
 # - **internal**: it lies inside a run and will never be used, because the answer turns out shorter.
 # - **external**: it lies between runs, in a hole too small for the request that waits.
 #
-# Only the future separates the first two. While a request runs, no server can tell them apart.
+# In pictures of this lesson and in its film, a colour says whose a slot is, and a pattern what is in it. Only the future
+# separates the first two. While a request runs, no server can tell them apart.
 #
-# How bad can internal waste get? Two guesses. First: 2,048 slots are reserved, and the request ends with 200 tokens.
+# How bad can it get? First: 2,048 slots are reserved, and the request ends with 200 tokens.
 
 # %%
 predict("06.idle", value=None)
@@ -93,8 +94,12 @@ for used, reserved in ((200, 2048), (1024, 8192)):
     )
 
 # %% [markdown] lang="en"
-# 90.23% and 87.50% of the run are never used. Move the sliders: `made` is how much of the answer is there, in percent.
-# As it grows, yellow turns into blue. Which colour does not move? (An answer ends where its run ends. It cannot grow.)
+# 90.23% and 87.50% of the run are never used. Move the sliders: `made` says how much of the answer is stored, in
+# percent. As it grows, reserved slots turn into used ones. Internal ones stay what they are, to the end. And where the
+# run is too short, the answer is cut off: a run cannot grow.
+#
+# One detail. The last token of an answer is never stored, since no token follows that would look back at it. So a prompt
+# of 50 and an answer of 10 fill 59 slots. The slider `answer` counts stored tokens.
 
 # %%
 panel(
@@ -171,8 +176,8 @@ for needed in (1024, 1500):
 #
 # ## First fit
 #
-# Who decides where a run goes? The simplest rule is **first fit**: take the first hole that is large enough. Two
-# functions are enough for an allocator, one on the way out and one on the way back.
+# Where does a run go? The simplest rule is **first fit**: into the first hole that is large enough. An allocator takes
+# two functions, one on the way out and one on the way back.
 #
 # ## Exercise 6.2 - take a run
 #
@@ -278,15 +283,14 @@ for allocator in (yours, ours):
 assert yours.memory_map() == ours.memory_map()
 
 # %% [markdown] lang="en"
-# First fit loses nothing inside a run. But requests that come and go leave holes of odd sizes, and finding one takes a
-# search. Could you push the runs together? Yes: that is **compaction**. It has to copy the K and V of every run it
-# moves, while nobody may read them.
+# First fit adds nothing to a run. But requests that come and go leave holes of odd sizes. Could you push the runs
+# together? Yes: that is **compaction**. It copies the K and V of every run it moves, while nobody may read them.
 #
 # ## Buddies
 #
 # A **buddy allocator** has order built in. Runs have 1, 2, 4, 8 ... slots. A free run of 8 can be split into two
-# **buddies** of 4. When both are free again, they join. It is fast, and holes stay large. What does it cost a request
-# of 1,100 slots?
+# **buddies** of 4. When both are free again, they join. It is fast, and holes stay large. The price for a request of
+# 1,100 slots?
 
 # %%
 predict("06.buddy_run", value=None)
@@ -343,9 +347,9 @@ buddy_join = check("06.buddy_join", buddy_join)
 #
 # ## On a trace
 #
-# Now for lengths as they come. This trace is synthetic: a generator made it to resemble a
-# public trace of conversations from Azure, whose mean lengths it has. What share would be used if each request
-# reserved 8,192 slots?
+# Now for lengths as they come. This trace is synthetic. A generator made it with the mean lengths of a [public trace of
+# conversations](https://github.com/Azure/AzurePublicDataset) from Azure. What share is used if each request reserves
+# 8,192 slots?
 
 # %%
 predict("06.trace_share", value=None)
@@ -354,7 +358,7 @@ predict("06.trace_share", value=None)
 trace = load_trace("synthetic_azure_conv.csv")
 print(summarize(trace))
 lengths = [(request.num_prompt_tokens, request.num_output_tokens) for request in trace]
-totals = [prompt + output for prompt, output in lengths]
+totals = [prompt + output - 1 for prompt, output in lengths]  # stored in the end
 print()
 for reserved in (8192, 2048):
     fit = [total for total in totals if total <= reserved]
@@ -362,23 +366,22 @@ for reserved in (8192, 2048):
     print(f"{reserved:,} reserved: {float(share):.1%} of the slots are used, {refused:.1%} of the requests do not fit")
 
 # %% [markdown] lang="en"
-# 16.7%, and the original trace gives the same. With 2,048 slots the share rises, but 17.7% of the requests are turned
-# away.
+# 16.7%. With 2,048 slots the share rises, but 17.6% of the requests are turned away.
 #
 # That counts each request at its end, and most of its life it has fewer tokens. So let us serve. A memory of 65,536
 # slots gets 200 requests of the trace. They wait in line, first come, first served. A prompt takes one step, each
-# further token another. We count slots as long as somebody waits.
+# further token another. As long as somebody waits, your `count_waste` counts every slot.
 #
-# How long is a run? The vLLM paper compares three rules, all in a buddy allocator:
+# How long is a run? The vLLM paper compares three rules, all in a buddy allocator, with paging:
 #
 # | rule | reserves | can you build it? |
 # |---|---|---|
 # | max | the longest context, here 8,192 | yes, and people did |
 # | pow2 | the prompt, and the answer rounded up to a power of two | only if you know the answer's length |
-# | oracle | exactly what will be needed | the same |
+# | oracle | exactly what will be stored | the same |
+# | paged | nothing: it takes 16 slots at a time, when they are needed | yes, in lesson 07 |
 #
-# The row "paged" is the engine of this course on the same requests, in blocks of 16 slots. It computes nothing here: a
-# stand-in for the model returns token 0. Lesson 07 shows how it finds its slots.
+# The last one is the engine of this course. A stand-in for the model returns token 0, since only slots are counted.
 
 # %% tags=["claim-shares"]
 SLOTS, line = 65_536, lengths[:200]
@@ -404,7 +407,7 @@ def row(name, shares, note=""):
 
 print(f"{'ours':<10}{'used':>10}{'reserved':>10}{'internal':>10}{'external':>10} = rounding + holes   at a time")
 for name, served in ours.items():
-    rounding = served.rounding / sum(served[:4])
+    rounding = served.rounding_share
     row(name, served.shares, f"{rounding:11.1%}{float(served.shares.external) - rounding:8.1%}{served.running:12.1f}")
 print(f"the paged engine put {engine.stats().num_preemptions} requests back into the line")
 print("\npublished")
@@ -419,7 +422,8 @@ assert order[-1] > 0.95
 # %%
 groups = {
     "ours, on the trace": {name: served.shares for name, served in ours.items()},
-    "published": {name: frag_breakdown(*map(str, parts)) for name, parts in published.items()},
+    "published": {name: frag_breakdown(*map(str, parts)) for name, parts in published.items()}
+    | {"paged": Fraction("0.963")},  # the paper splits the rest no further
 }
 picture(pictures.shares, groups=groups, height=3.6)
 
@@ -427,17 +431,16 @@ picture(pictures.shares, groups=groups, height=3.6)
 # The order is the same: max, pow2, oracle, paged. Paging holds 97.2% here and 96.3% in the paper. Six times as many
 # requests run at a time as with max: 50.4 against 8.
 #
-# Even the oracle, which knows every length, uses about half. It loses 27.1% of the memory to rounding, and 12.8% to
+# Even the oracle, which knows every length, uses about half. It loses 25.6% of the memory to rounding, and 15.5% to
 # holes. (The paper has no column for rounding, and its oracle has no internal waste. So we count rounding as external
 # too.)
 #
-# But the middle differs: 51.7% and 52.8% for 26.8% and 38.2%. We fitted nothing, so there is something to explain. The
-# paper's longest context is 2,048 tokens, and its requests were of another kind: short prompts, long answers. Ours have
-# long prompts, and a prompt is used from the first step on. If that is the reason, swapping prompt and answer should
-# show it.
+# But the middle differs: 51.7% and 51.9% for 26.8% and 38.2%. Nothing was fitted, so there is something to explain. The
+# paper's requests had short prompts and long answers, in contexts of 2,048. Ours have long prompts, and a prompt is used
+# from the first step on. If that is the reason, swapping prompt and answer should show it.
 
 # %% tags=["claim-swapped"]
-swapped = [(output, prompt) for prompt, output in lengths[:120]]
+swapped = [(output, prompt) for prompt, output in line]
 print(f"{'swapped':<10}{'used':>10}{'reserved':>10}{'internal':>10}{'external':>10}")
 for rule in RESERVATIONS:
     row(rule, serve(swapped, BuddyAllocator(SLOTS), reserve=rule).shares)
@@ -446,39 +449,37 @@ for rule in RESERVATIONS:
     row(rule, serve(line, HoleListAllocator(SLOTS, first_fit, give_back), reserve=rule, count=count_waste).shares)
 
 # %% [markdown] lang="en"
-# Now it is 15.3%, 21.8% and 32.2%, and the reserved part has grown several times over. The same memory, the same
-# allocator, the same rules: who talks longer, the user or the model, decides.
+# Now pow2 and oracle use 21.1% and 31.7%, and their reserved part has grown several times over. Where runs fit the
+# request, it matters who talks longer, the user or the model. Max hardly moves: it always gives 8,192.
 #
-# And the allocator decides as well. With first fit the oracle reaches 72.6%. So "contiguous" names no single number.
+# The allocator matters as well. With first fit the oracle reaches 72.6%. So "contiguous" names no single number.
 #
 # ## What "60% to 80%" was measured on
 #
 # You will read that "PyTorch wastes 60% to 80% of the KV cache". The figure comes from a [blog
-# post](https://blog.vllm.ai/2023/06/20/vllm.html) of the vLLM team in 2023. What was measured stands in their paper.
-# The three baselines are the authors' own versions of Orca, a server that reserves before it runs. The model was
-# OPT-13B, the lengths came from ShareGPT. Used shares of 20.4% to 38.2% are wastes of 61.8% to 79.6%.
+# post](https://blog.vllm.ai/2023/06/20/vllm.html) of the vLLM team in 2023. Their paper says what was measured: their own
+# versions of Orca, a server that reserves before it runs, with OPT-13B and lengths from ShareGPT. Used shares of 20.4% to
+# 38.2% are wastes of 61.8% to 79.6%.
 #
 # PyTorch reserves nothing by itself. Hugging Face's `DynamicCache` concatenates: each token makes a new, longer array.
 # No slot is idle. It pays in another coin:
 
 # %% tags=["claim-concatenate", "claim-measured-on"]
 print("waste, from the used shares:", ", ".join(f"{100 - parts[0]:.1f}%" for parts in published.values()))
-prompt, answer = 1000, 1000
-copied = sum(range(prompt, prompt + answer))  # to append one token, all tokens so far are copied
-peak = (prompt + answer - 1) + (prompt + answer)  # the old array and the new one, side by side
-print(
-    f"{prompt:,} + {answer:,} tokens: {copied:,} tokens copied, {peak:,} slots at the peak for {prompt + answer:,} tokens"
-)
+there, added = 1000, 1000
+copied = sum(range(there, there + added))  # to append one token, all tokens so far are copied
+peak = (there + added - 1) + (there + added)  # the old array and the new one
+print(f"{there:,} + {added:,} tokens: {copied:,} tokens copied, {peak:,} slots at the peak for {there + added:,} tokens")
 
 # %% [markdown] lang="en"
-# It copies 1,499,500 tokens to add 1,000. For a moment it needs twice the room. And that room has to be in one piece.
+# It copies 1,499,500 tokens to add 1,000. And while it copies, the old array and the new one are both there, each in one
+# piece: 3,999 slots for 2,000 tokens.
 #
-# ## Side by side
+# ## Two films
 #
-# Watch it happen. Seven requests arrive at the same steps in both memories of 256 slots. On the left is a buddy
-# allocator that even knows each length. On the right is the paged engine, in blocks of 16. Put the focus on the slider
-# and press the arrow keys. Hatched slots are reserved or internal, dotted ones external. Find the step at which G
-# arrives.
+# Watch it happen. Seven requests arrive at the same steps in two memories of 256 slots. One film shows a buddy allocator
+# that even knows each length. The other shows the paged engine, in blocks of 16, where hatched slots are the empty rest
+# of a block. Put the focus on the slider and press the arrow keys. Find the step at which G arrives.
 
 # %%
 arrivals = [
@@ -501,11 +502,13 @@ film(films)
 frame(films, 12)
 
 # %% [markdown] lang="en"
-# Step 12. On the left G waits: it needs 59 slots, so 64 in a row, and 32 are free. On the right G has been running
-# since step 10, in blocks 14, 15, 16 and 6. They do not touch, and nobody minds.
+# Step 12. At the buddies' G still waits. Its prompt of 50 and answer of 10 fill 59 slots, so it needs 64 in a row, and
+# 32 are free. In the paged memory G has been running since step 10, in blocks 14, 15, 16 and 6. The last one lies far
+# from the others, and nobody minds.
 #
-# Now compare the counters. The left has 224 slots allocated for 107 tokens. The right has 208 for 161. Formula, engine and picture
-# agree on that. And the request that was refused in the first cell? Here it is again, with the block pool of the engine:
+# Now compare the counters. The buddies have 224 slots allocated for 107 tokens, the blocks 208 for 161. Do formula,
+# engine and picture agree on that? And what of I, which was refused in the first cell? Here it asks the engine's block
+# pool. Once as it was there, with 700 tokens each. And once at worst: all eight have filled their 1,024 slots.
 
 # %% tags=["claim-stranded-no-more", "claim-three-ways"]
 shown = next(one for one in frames(engine) if one.step == 12)
@@ -518,29 +521,34 @@ print(f"picture: {shown.counters.live} of {shown.counters.allocated}")
 assert paged_utilization(stored, 16) == Fraction(sum(stored), in_blocks) == shown.counters.utilization
 assert "allocated 208, live 161" in frame(films, 12).words
 
-pool = BlockPool(8192 // 16)
-held = {name: pool.allocate(-(-700 // 16)) for name in "ABCDEFGH"}  # blocks for 700 tokens, rounded up
-for name in "ACEG":
-    pool.release(held[name])
-blocks = pool.allocate(-(-1400 // 16))
-print(f"I: {len(blocks)} blocks, from {blocks[0]} to {blocks[-1]}; {pool.num_free * 16:,} slots are still free")
-rest = sorted(pool.allocate(pool.num_free))
-pieces = sum(block - 1 not in rest for block in rest)
-print(f"J: all {len(rest) * 16:,} of them for one request, in {pieces} pieces")
+for tokens in (700, 1024):
+    pool = BlockPool(8192 // 16)
+    held = {name: pool.allocate(-(-tokens // 16)) for name in "ABCDEFGH"}  # blocks, rounded up
+    left = pool.num_free * 16
+    for name in "ACEG":
+        pool.release(held[name])
+    blocks = sorted(pool.allocate(-(-1500 // 16)))
+    pieces = sum(block - 1 not in blocks for block in blocks)
+    print(f"eight of {tokens:,} tokens leave {left:,} slots; four end; I gets {len(blocks)} blocks, pieces: {pieces}")
 
 # %% [markdown] lang="en" tags=["claim-find-the-bugs"]
+# With 700 tokens each, 2,560 slots were never handed out, and I need not even have waited. At worst it gets what others
+# gave back, in pieces. To blocks it makes no difference.
+#
 # ## Exercise 6.5 - find the bugs
 #
 # Difficulty 4/5 · importance 4/5 · 20 minutes · about 20 lines
 #
-# An allocator fails quietly: the text is wrong an hour later. So write the test first. Your function is given `make`, and
-# `make(12)` is a new allocator of 12 slots. Raise AssertionError if it is broken. Nine broken ones are waiting.
+# An allocator fails quietly. So write the test first. Your function is given `make`, and `make(12)` is a new allocator of 12 slots. Raise AssertionError if it is broken. Nine broken ones are waiting. Each is
+# tried alone, for at most 10 million steps of your code.
 #
 # - `allocate(name, tokens, reserve=n, final=m)` returns the start of a run of n slots. The request has `tokens` now and m in the
-#   end. `NoRunError` if no hole is large enough: then nothing has changed, and the same name may ask again.
+#   end, or n if you leave m out. `NoRunError` if no hole is large enough: then nothing has changed, and the same name
+#   may ask again. `ValueError` if it has a run already.
 # - `append(name, k)` adds k tokens. `ValueError` if the request would have more than its `final` ones.
 # - `free(name)` takes the whole run back, and a second time it is a `KeyError`.
-# - `holes()` lists the holes in order, those that touch as one. `waste(next_size)` is (used, reserved, internal, external, free).
+# - `holes()` lists the holes in order, those that touch as one. `waste(next_size=1)` is (used, reserved, internal, external,
+#   free).
 # - Where a run goes is the allocator's business. Best fit is right too, and must pass.
 #
 # Here is one of the nine. It passes every test that fills its runs to the end:
@@ -593,8 +601,8 @@ my_tests = bugs_caught(my_tests, "06")
 # %% [markdown] lang="en"
 # <details><summary>Hint 1: where to look</summary>
 #
-# For each bug that got away, the check says where to look. `refuses(KeyError, memory.free, "a")` is there for you: it
-# is true if the call raises that error.
+# For each bug that got away, the check says where to look. `refuses(KeyError, memory.free, "a")` is true if the call
+# raises that error.
 #
 # </details>
 # <details><summary>Hint 2: the steps</summary>
@@ -611,7 +619,7 @@ my_tests = bugs_caught(my_tests, "06")
 #
 # ## When contiguous is right, and when paging is not
 #
-# Paging is no law of nature. Three cases for the other side:
+# Three cases for the other side:
 
 # %% tags=["claim-last-block", "claim-counter-example"]
 same = [(512, 512)] * 256  # a batch job: every request alike
@@ -620,22 +628,20 @@ row("all alike", served.shares, "   used, reserved, internal, external: contiguo
 print(f"one request of 17 tokens in blocks of 16: {float(paged_utilization([17], 16)):.1%} used")
 print(f"all requests of the trace in blocks of 16: {float(paged_utilization(totals, 16)):.2%}", end="")
 print(f", of 128: {float(paged_utilization(totals, 128)):.2%}")
-for wasted, words in ((7.5, "on average"), (15, "at worst")):
-    print(
-        f"96% in blocks of 16 takes {wasted * 0.96 / 0.04:.0f} tokens {words}: {wasted} slots of the last block stay empty"
-    )
+worst = max(length for length in range(1, 1000) if paged_utilization([length], 16) < Fraction("0.96"))
+print(f"96% in blocks of 16: on average from {7.5 * 0.96 / 0.04:.0f} tokens on, where 7.5 slots stay empty;")
+print(f"the longest request that uses less has {worst} tokens")
 
 # %% [markdown] lang="en"
-# - **Equal lengths.** A batch job whose requests are all alike, and reserved exactly: nothing external, next to nothing
-#   internal. The quarter that is reserved remains, which paging would use.
+# - **Equal lengths.** A batch job whose requests are all alike, with a run of 1,024 for each: nothing external, next to
+#   nothing internal. The quarter that is reserved remains, which paging would use.
 # - **Short requests.** Paging still loses the end of the last block. "Zero waste" is wrong: 17 tokens in blocks of 16 use 53.1%.
-#   From 360 tokens on, 96% is certain.
-# - **Speed of reading.** A contiguous run is read in one sweep. A paged one needs a table and a kernel that follows it. Lesson
-#   07 measures that.
+#   From 354 tokens on, 96% is certain.
+# - **Reading.** A contiguous run is read in one sweep. A paged one needs a table and a kernel that follows it, as you
+#   will see in lesson 07.
 #
-# There is a third way. The GPU's own page tables can make scattered memory look contiguous: vAttention does so ([Prabhu
-# et al., 2024](https://arxiv.org/abs/2405.04437)). Kernels stay as they were. But the driver's pages are large, often 2
-# MiB, so the last one loses more.
+# There is a third way. The GPU's own page tables can make scattered memory look contiguous: vAttention ([Prabhu et al.,
+# 2024](https://arxiv.org/abs/2405.04437)). Kernels stay as they were, but the driver's pages are large, often 2 MiB.
 
 # %% [markdown] lang="en" tags=["self-check"]
 # ## Check yourself
@@ -668,13 +674,11 @@ predict("06.paged_fit", value=None)
 # > **What this does not show**
 # >
 # > - Time. A step here is a step, however many requests run in it.
-# > - Arrivals. All requests wait from the start, so that the memory is always in demand. A quiet server wastes slots that nobody
-# >   misses.
-# > - The original trace. Ours is synthetic, with the same mean lengths, and 200 of its requests.
+# > - Arrivals. All requests wait from the start. A quiet server wastes slots that nobody misses.
+# > - The original trace. Ours is synthetic, and 200 of its requests.
 # > - The paper's experiment. We have neither its lengths nor its baselines, so only the order can be compared.
-# > - Memory outside the cache. PyTorch's own allocator fragments as well, and no paging of K and V helps there.
-# > - Preemption. The paged engine let requests in that it later had to put back into the line, 35 of them. Lesson 14 counts
-# >   what that costs.
+# > - Memory outside the cache. PyTorch's own allocator fragments as well.
+# > - Preemption. The paged engine put 35 requests back into the line. Lesson 14 counts what that costs.
 
 # %% [markdown] lang="en" tags=["question"]
 # ## Questions that people ask
@@ -682,25 +686,23 @@ predict("06.paged_fit", value=None)
 # <details><summary>Is external fragmentation impossible with paging?</summary>
 #
 # Yes, as long as all blocks have one size: any free block serves any request. A prompt may still wait because too few are
-# free. Our paged row counts those as external, 2.3%.
+# free. The paged row counts those as external, 2.3%.
 #
 # </details>
 # <details><summary>Why not guess the length of the answer?</summary>
 #
-# People do, and it helps schedulers. For memory a guess that is too short is a run that cannot grow. You would have to
-# copy it to a larger hole, if there is one.
+# People do, and it helps schedulers. For memory a guess that is too short is a run that cannot grow.
 #
 # </details>
 # <details><summary>Is the reserved part really wasted?</summary>
 #
-# It will be used, so not for ever. But for hundreds of steps another request could have run there. Paging takes a block
-# only when its first token is there.
+# For hundreds of steps another request could have run there.
 #
 # </details>
 # <details><summary>Does more used memory make a server faster?</summary>
 #
 # It lets more requests run in each step. In decode that is nearly free ([lesson 03](lessons/03_roofline.ipynb)) until
-# other limits bite. Where one request runs alone, paging gains nothing.
+# other limits bite.
 #
 # </details>
 

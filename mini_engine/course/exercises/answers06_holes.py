@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-Hole = tuple[int, int]
+from mini_engine.cache.contiguous import Hole, first_fit, give_back
+
 Holes = list[Hole]
 Taken = tuple[int, Holes] | None
-
-
-def first_fit(holes: Holes, size: int) -> Taken:
-    """The start of the first hole of at least `size` slots, and the holes that are left; None when there is none."""
-    for i, (start, room) in enumerate(holes):
-        if room >= size:
-            rest = [(start + size, room - size)] if room > size else []
-            return start, [*holes[:i], *rest, *holes[i + 1 :]]
-    return None
 
 
 def fits_by_comprehension(holes: Holes, size: int) -> Taken:
@@ -95,6 +87,15 @@ def minus_one(holes: Holes, size: int) -> Taken:
     return first_fit(holes, size) or (-1, list(holes))
 
 
+def first_six(holes: Holes, size: int) -> Taken:
+    found = first_fit(holes[:6], size)
+    return found and (found[0], found[1] + holes[6:])
+
+
+def up_to_five(holes: Holes, size: int) -> Taken:
+    return first_fit(holes, size) if size <= 5 else None
+
+
 def changes_the_list(holes: Holes, size: int) -> Taken:
     found = first_fit(holes, size)
     if found:
@@ -102,19 +103,8 @@ def changes_the_list(holes: Holes, size: int) -> Taken:
     return found and (found[0], holes)
 
 
-def give_back(holes: Holes, start: int, size: int) -> Holes:
-    """The holes with the run start, size back among them: in order, and holes that touch are one."""
-    merged: Holes = []
-    for hole_start, hole_size in sorted([*holes, (start, size)]):
-        if merged and sum(merged[-1]) == hole_start:
-            merged[-1] = (merged[-1][0], merged[-1][1] + hole_size)
-        else:
-            merged.append((hole_start, hole_size))
-    return merged
-
-
 def give_back_slots(holes: Holes, start: int, size: int) -> Holes:
-    """The same by looking at single slots."""
+    """give_back by looking at single slots."""
     free = {slot for first, room in [*holes, (start, size)] for slot in range(first, first + room)}
     starts = sorted(slot for slot in free if slot - 1 not in free)
     ends = sorted(slot + 1 for slot in free if slot + 1 not in free)
@@ -172,6 +162,10 @@ def loses_the_run(holes: Holes, start: int, size: int) -> Holes:
     return [hole for hole in give_back(holes, start, size) if hole != (start, size)]
 
 
+def joins_first_three(holes: Holes, start: int, size: int) -> Holes:
+    return sorted(give_back(holes[:3], start, size) + holes[3:])
+
+
 def buddy_join(holes: Holes, start: int, size: int) -> Holes:
     """The holes with the run back among them, joined with its buddy, and the pair with its own, as long as they are free."""
     left = list(holes)
@@ -192,6 +186,32 @@ def buddy_by_division(holes: Holes, start: int, size: int) -> Holes:
 def buddy_once(holes: Holes, start: int, size: int) -> Holes:
     left = list(holes)
     if (start ^ size, size) in left:
+        left.remove((start ^ size, size))
+        start, size = min(start, start ^ size), 2 * size
+    return sorted([*left, (start, size)])
+
+
+def four_joins(holes: Holes, start: int, size: int) -> Holes:
+    left = list(holes)
+    for _ in range(4):
+        if (start ^ size, size) in left:
+            left.remove((start ^ size, size))
+            start, size = min(start, start ^ size), 2 * size
+    return sorted([*left, (start, size)])
+
+
+def down_once(holes: Holes, start: int, size: int) -> Holes:
+    left, was_below = list(holes), False
+    while (start ^ size, size) in left and not (was_below and start ^ size < start):
+        left.remove((start ^ size, size))
+        was_below |= start ^ size < start
+        start, size = min(start, start ^ size), 2 * size
+    return sorted([*left, (start, size)])
+
+
+def up_to_sixteen(holes: Holes, start: int, size: int) -> Holes:
+    left = list(holes)
+    while size < 16 and (start ^ size, size) in left:
         left.remove((start ^ size, size))
         start, size = min(start, start ^ size), 2 * size
     return sorted([*left, (start, size)])

@@ -50,6 +50,32 @@ def last_run_only(runs: Runs, holes: Holes, next_size: int) -> Counts:
     return used, reserved, (runs[-1].size - runs[-1].final if runs else 0), external
 
 
+def each_used_once(runs: Runs, holes: Holes, next_size: int) -> Counts:
+    return sum({run.used for run in runs}), *count_waste(runs, holes, next_size)[1:]
+
+
+def each_reserved_once(runs: Runs, holes: Holes, next_size: int) -> Counts:
+    used, _, internal, external = count_waste(runs, holes, next_size)
+    return used, sum({run.final - run.used for run in runs}), internal, external
+
+
+def each_internal_once(runs: Runs, holes: Holes, next_size: int) -> Counts:
+    used, reserved, _, external = count_waste(runs, holes, next_size)
+    return used, reserved, sum({run.size - run.final for run in runs}), external
+
+
+def each_hole_once(runs: Runs, holes: Holes, next_size: int) -> Counts:
+    return *count_waste(runs, holes, next_size)[:3], sum({size for _, size in holes if size < next_size})
+
+
+def first_four_runs(runs: Runs, holes: Holes, next_size: int) -> Counts:
+    return count_waste(runs[:4], holes, next_size)
+
+
+def first_four_holes(runs: Runs, holes: Holes, next_size: int) -> Counts:
+    return count_waste(runs, holes[:4], next_size)
+
+
 def all_free(runs: Runs, holes: Holes, next_size: int) -> Counts:
     return *count_waste(runs, holes, next_size)[:3], sum(size for _, size in holes)
 

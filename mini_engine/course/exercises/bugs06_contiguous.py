@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mini_engine.cache import FirstFitAllocator, NoRunError, Waste
-from mini_engine.course.bug_bank import Bug, BugBank
-from mini_engine.course.exercises.bugs07_block_tables import hand_out_class
+from mini_engine.course.bug_bank import Bug, BugBank, hand_out_class
 
 
 class BestFit(FirstFitAllocator):
@@ -110,4 +111,4 @@ WRONG = {
     ),
 }
 
-CONTIGUOUS_BUGS = BugBank("allocator", RIGHT, WRONG, hand_out_class, crash_counts=True)
+CONTIGUOUS_BUGS = BugBank("allocator", RIGHT, WRONG, partial(hand_out_class, name="Allocator"), crash_counts=True)

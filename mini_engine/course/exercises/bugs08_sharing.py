@@ -6,8 +6,8 @@ from collections.abc import Sequence as Blocks
 
 from mini_engine.cache import BlockPool, BlockTables, CacheOp, CacheRequest
 from mini_engine.cache.block_tables import Sequence
-from mini_engine.course.bug_bank import Bug, BugBank
-from mini_engine.course.exercises.bugs07_block_tables import RIGHT, hand_out_class, with_part
+from mini_engine.course.bug_bank import Bug, BugBank, hand_out_class
+from mini_engine.course.exercises.bugs07_block_tables import RIGHT, with_part
 
 
 class _NeverCopies(BlockTables):

@@ -8,8 +8,8 @@ from typing import Any
 
 from mini_engine.cache import BlockPool, CacheOp, CacheRequest, FreeBlockQueue, KVCacheManager, PrefixIndex, TokenChain
 from mini_engine.cache.block_tables import Sequence
-from mini_engine.course.bug_bank import Bug, BugBank
-from mini_engine.course.exercises.bugs07_block_tables import hand_out_class, with_part
+from mini_engine.course.bug_bank import Bug, BugBank, hand_out_class
+from mini_engine.course.exercises.bugs07_block_tables import with_part
 
 
 class RadixManager(KVCacheManager):

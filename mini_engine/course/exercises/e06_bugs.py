@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 
@@ -121,16 +122,24 @@ def _begins_at_the_left(make: MakeAllocator) -> None:
 
 ACCEPTS, REST = "right allocators pass", "it catches every bug in the bank"
 
+
+def _swallows_its_own_words(make: MakeAllocator) -> None:
+    with contextlib.suppress(Exception):
+        check_allocator(make)
+
+
 CONTIGUOUS_TESTS = BugHunt(
     id="06.bugs",
     title="Tests that a broken allocator cannot pass",
     reference=check_allocator,
     seconds=5.0,
+    budget=10_000_000,
     bank=CONTIGUOUS_BUGS,
     properties=CONTIGUOUS_BUGS.properties(ACCEPTS, REST),
     mutants=[
         Mutant("wants the first slot", _begins_at_the_left, ACCEPTS, "Any slot is as good as another."),
         Mutant("adds up to the capacity", _adds_up_to_the_capacity, REST, "A sum does not see what is in the wrong column."),
+        Mutant("swallows its own words", _swallows_its_own_words, REST, "`except Exception` catches AssertionError too."),
         Mutant("one after the other", _one_after_the_other, REST, "Holes come from requests that end between others."),
     ],
     alternatives=[_slot_by_slot],

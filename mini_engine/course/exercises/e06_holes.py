@@ -45,18 +45,49 @@ def _takes(cases: list[tuple[Holes, int]], which: str = "") -> Callable[[Any], N
     return run
 
 
-def _random_holes(draw: random.Random) -> Holes:
+def _random_holes(draw: random.Random, largest: int) -> Holes:
     holes, start = [], 0
-    for _ in range(draw.randrange(6)):
+    for _ in range(draw.randrange(13)):
         start += draw.randrange(1, 4)
-        size = draw.randrange(1, 9)
+        size = draw.randrange(1, largest)
         holes.append((start, size))
         start += size
     return holes
 
 
 _draw = random.Random(6)
-MANY = [(_random_holes(_draw), _draw.randrange(1, 12)) for _ in range(60)]
+MANY = [(_random_holes(_draw, top), _draw.randrange(1, top + 3)) for top in (9, 9000) for _ in range(60)]
+
+
+def _runs_that_come_back(draw: random.Random) -> tuple[Holes, int, int]:
+    """Holes, and a run that lies in one of the gaps between them: as long as the gap, or shorter at one end or both."""
+    holes = _random_holes(draw, 9)
+    ends = [0, *(start + size for start, size in holes)]
+    starts = [*(start for start, _ in holes), ends[-1] + draw.randrange(1, 6)]
+    low, high = draw.choice([(low, high) for low, high in zip(ends, starts) if low < high])
+    low, high = draw.choice([(low, high), (low, high), (low, low + 1), (high - 1, high)])
+    return holes, low, high - low
+
+
+COME_BACK = [_runs_that_come_back(_draw) for _ in range(120)]
+
+
+def _buddies_that_come_back(draw: random.Random, levels: int) -> tuple[Holes, int, int]:
+    """A memory of 2^levels slots, split at random down to one run that comes back, some of its neighbours free."""
+    start, size, holes, chance = 0, 1 << levels, [], draw.choice((0.5, 0.8, 1.0))
+    for _ in range(draw.randrange(1, levels + 1)):
+        size //= 2
+        keeps_upper = draw.random() < 0.5
+        other, start = (start, start + size) if keeps_upper else (start + size, start)
+        if draw.random() < chance:
+            holes.append((other, size))
+        elif size > 1 and draw.random() < 0.5:
+            holes.append((other + size // 2 * draw.randrange(2), size // 2))
+    return sorted(holes), start, size
+
+
+BUDDIES_COME_BACK = [_buddies_that_come_back(_draw, levels) for levels in (3, 8, 16) for _ in range(40)]
+CHAINS = [([(1 << k, 1 << k) for k in range(levels)], 0, 1) for levels in (3, 6, 16)]
 
 FIRST, REST, EXACT, NONE, ANY = (
     "takes the start of the first hole that is large enough",
@@ -96,7 +127,8 @@ FIRST_FIT = Exercise(
         Mutant("a hole of 0 slots", answers.empty_hole, EXACT, "Nothing is left, so there is no hole."),
         Mutant("takes the sum", answers.takes_the_sum, NONE, "A run lies in one hole. The sum of several is of no use."),
         Mutant("-1 for none", answers.minus_one, NONE, "A number can be taken for an address."),
-        Mutant("fits up to ten", lambda holes, size: answers.first_fit(holes, size) if size <= 5 else None, ANY, "Larger requests have a right to run too."),
+        Mutant("up to five slots", answers.up_to_five, ANY, "Larger requests have a right to run too."),
+        Mutant("six holes only", answers.first_six, ANY, "A memory may have any number of holes."),
         Mutant("changes the list", answers.changes_the_list, INPUTS_UNCHANGED, "The caller still needs the old list."),
     ],
     alternatives=[answers.fits_by_comprehension],
@@ -113,12 +145,13 @@ def _gives_back(reference: Callable[[Holes, int, int], Holes], cases: list[Any])
     return run
 
 
-ORDER, LEFT, RIGHT, BOTH, GAP = (
+ORDER, LEFT, RIGHT, BOTH, GAP, ANY_RUN = (
     "goes to its place in order",
     "joins the hole that ends where it starts",
     "joins the hole that starts where it ends",
     "joins both",
     "holes with a run between them stay apart",
+    "random memories",
 )
 
 GIVE_BACK = Exercise(
@@ -131,6 +164,7 @@ GIVE_BACK = Exercise(
         Property(RIGHT, _gives_back(answers.give_back, [([(6, 4)], 4, 2), ([(0, 1), (6, 4)], 3, 3)])),
         Property(BOTH, _gives_back(answers.give_back, [([(0, 4), (6, 4)], 4, 2), ([(0, 1), (3, 2), (8, 1)], 5, 3)])),
         Property(GAP, _gives_back(answers.give_back, [([(0, 4), (7, 4)], 5, 1), ([(0, 4), (8, 4)], 5, 2)])),
+        Property(ANY_RUN, _gives_back(answers.give_back, COME_BACK)),
     ],
     mutants=[
         Mutant("at the end of the list", answers.appended, ORDER, "First fit looks at the holes in order of their starts."),
@@ -140,16 +174,19 @@ GIVE_BACK = Exercise(
         Mutant("joins to the left only", answers.joins_left, RIGHT, "The hole after it may touch as well."),
         Mutant("joins one of them", answers.joins_one, BOTH, "Then three holes become two, and they touch."),
         Mutant("joins over a gap", answers.joins_over_gaps, GAP, "The slot between belongs to somebody."),
+        Mutant("joins the first three", answers.joins_first_three, ANY_RUN, "A memory may have any number of holes."),
     ],
     alternatives=[answers.give_back_slots, answers.give_back_neighbours],
 )  # fmt: skip
 
-ALONE, BUDDY, UP, STRANGER, SPLIT = (
+ALONE, BUDDY, UP, STRANGER, SPLIT, CHAIN, ANY_BUDDY = (
     "put in its place while its buddy is busy",
     "joins its buddy, above it or below",
     "the pair joins its own buddy, and so on",
     "an equal neighbour that is not its buddy is left alone",
     "a buddy that is partly busy is left alone",
+    "long chains, up to 65,536 slots",
+    "random memories",
 )
 
 BUDDY_JOIN = Exercise(
@@ -162,6 +199,8 @@ BUDDY_JOIN = Exercise(
         Property(UP, _gives_back(answers.buddy_join, [([(2, 2), (4, 4)], 0, 2), ([(0, 4), (6, 2), (8, 8)], 4, 2), ([(0, 8), (9, 1), (10, 2), (12, 4)], 8, 1)])),
         Property(STRANGER, _gives_back(answers.buddy_join, [([(4, 4)], 8, 4), ([(8, 2)], 6, 2), ([(4, 4), (12, 4)], 8, 4)])),
         Property(SPLIT, _gives_back(answers.buddy_join, [([(4, 2)], 0, 4), ([(0, 1), (3, 1)], 4, 4), ([(8, 4)], 0, 8)])),
+        Property(CHAIN, _gives_back(answers.buddy_join, CHAINS)),
+        Property(ANY_BUDDY, _gives_back(answers.buddy_join, BUDDIES_COME_BACK)),
     ],
     mutants=[
         Mutant("at the end of the list", answers.buddy_appended, ALONE, "Holes are kept in order of their starts."),
@@ -171,6 +210,9 @@ BUDDY_JOIN = Exercise(
         Mutant("joins once", answers.buddy_once, UP, "The pair has a buddy too."),
         Mutant("any equal neighbour", answers.any_equal_neighbour, STRANGER, "Halves of different runs do not make a run."),
         Mutant("joins what touches", answers.give_back, STRANGER, "That is the rule of first fit."),
+        Mutant("four joins", answers.four_joins, CHAIN, "The whole memory may become one hole again."),
+        Mutant("up to 16 slots", answers.up_to_sixteen, CHAIN, "The whole memory may become one hole again."),
+        Mutant("downwards once", answers.down_once, ANY_BUDDY, "The lower one may have a buddy below it again."),
         Mutant("a buddy of any size", answers.buddy_of_any_size, SPLIT, "Part of the buddy is in use."),
     ],
     alternatives=[answers.buddy_by_division],

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from mini_engine.course.exercise import Prediction
 
+
+def rounded(number: float, why: str, digits: tuple[int, ...]) -> list[tuple[float, str]]:
+    """The same mistake for every way to round a number. For counts, whose mistakes are matched exactly."""
+    return [(wrong, why) for wrong in dict.fromkeys(round(number, places) for places in digits)]
+
+
+def in_percent(share: float, why: str) -> list[tuple[float, str]]:
+    """A share in percent where a count was asked for: rounded to any digit, and as a fraction."""
+    return rounded(share, why, (6, 2, 1, 0)) + rounded(share / 100, why, (8, 4, 3, 2))
+
+
 IDLE = Prediction(
     "06.idle",
     "A request reserves 2,048 slots and ends with 200 tokens. How many of its slots are never used?",
@@ -14,9 +25,8 @@ IDLE = Prediction(
         (2048, "The 200 tokens do lie in it."),
         (1847, "Close. Counting from 200 to 2,047, both ends belong to it: 1,848."),
         (1849, "Close. 2,048 less 200 is 1,848."),
-        (90.23, "That is the share in percent. The question is for slots."),
-        (90.2, "That is the share in percent. The question is for slots."),
-        (90, "That is about the share in percent. The question is for slots."),
+        *in_percent(90.234375, "That is the idle share in percent. The question is for slots."),
+        *in_percent(9.765625, "That is the used share in percent. The question is for idle slots."),
         (824, "1,024 less 200: the reservation is 2,048."),
     ],
     because="2,048 less 200: slots that nobody else could use meanwhile.",
@@ -32,6 +42,8 @@ SHARE = Prediction(
         (87.5, "That is the share that is wasted."),
         (0.125, "That is the share as a fraction. In % it is a hundred times as much."),
         (8, "That is how many times larger the reservation is. The share is one over it."),
+        (12, "Rounded down. Keep the decimals: the share is exact with one of them."),
+        (13, "Rounded up. Keep the decimals: the share is exact with one of them."),
         (0.875, "That is the wasted share, as a fraction."),
         (14.2857, "That compares what is used with what is not. The share is used over all."),
     ],
@@ -50,9 +62,8 @@ BUDDY = Prediction(
         (0, "1,100 is no power of two, so there is a rest."),
         (947, "One too few. Slots 1,100 to 2,047 are 948."),
         (1024, "That is the next smaller power of two, which is too small."),
-        (46.29, "That is the share of the run in percent. The question is for slots."),
-        (46.3, "That is the share of the run in percent. The question is for slots."),
-        (46, "That is about the share of the run in percent. The question is for slots."),
+        *in_percent(100 * 948 / 2048, "That is the lost share of the run in percent. The question is for slots."),
+        *in_percent(100 * 1100 / 2048, "That is the used share of the run in percent. The question is for lost slots."),
     ],
     because="The run has 2,048 slots. Nearly half of it is rounding.",
     rtol=0,
@@ -61,16 +72,19 @@ BUDDY = Prediction(
 TRACE = Prediction(
     "06.trace_share",
     "Prompts of 1,154.7 tokens and answers of 211.1 on average, each with 8,192 slots. What share holds a token at the end, in %?",
-    100 * (1154.681 + 211.099) / 8192,
+    100 * (1154.681 + 211.099 - 1) / 8192,
     "%",
     mistakes=[
         (100 * 1154.681 / 8192, "That is the prompt alone. The answer's tokens are cached too."),
         (100 * 211.099 / 8192, "That is the answer alone. The prompt is cached too."),
-        (100 * (1 - (1154.681 + 211.099) / 8192), "That is the share that stays empty."),
-        ((1154.681 + 211.099) / 8192, "That is the fraction. In % it is a hundred times as much."),
-        (8192 / (1154.681 + 211.099), "That is how many times larger the reservation is. The share is one over it."),
+        (100 * (1 - (1154.681 + 211.099 - 1) / 8192), "That is the share that stays empty."),
+        ((1154.681 + 211.099 - 1) / 8192, "That is the fraction. In % it is a hundred times as much."),
+        (
+            8192 / (1154.681 + 211.099 - 1),
+            "That is how many times larger the reservation is. The share is one over it.",
+        ),
     ],
-    because="(1,154.7 + 211.1) / 8,192. The mean is all that matters, as every reservation is equally long.",
+    because="(1,154.7 + 211.1 - 1) / 8,192: the last token is not stored. The mean is all that matters, as every reservation is equally long.",
     rtol=0.02,
 )
 
@@ -84,8 +98,7 @@ RESERVED_FIT = Prediction(
     "requests",
     mistakes=[
         (8, "Close: 8 need 16,384 slots. The quotient is 7.68, and a request fits whole or not at all."),
-        (7.68, "A request fits whole or not at all."),
-        (7.7, "A request fits whole or not at all."),
+        *rounded(SLOTS / 2048, "A request fits whole or not at all.", (2, 1)),
         (31, "That is how many would fit without the reservation."),
         (78, "That is 15,728 over 200, without any reservation."),
         (16, "With 1,000 or 1,024 slots each it would be about that. Each takes 2,048."),
@@ -102,8 +115,7 @@ PAGED_FIT = Prediction(
     "requests",
     mistakes=[
         (31, "That is 15,728 over 500. Blocks are whole: 500 tokens take 32 of them, which is 512 slots."),
-        (31.456, "That is 15,728 over 500. Blocks are whole: 500 tokens take 32 of them."),
-        (31.5, "That is 15,728 over 500. Blocks are whole: 500 tokens take 32 of them."),
+        *rounded(SLOTS / 500, "That is 15,728 over 500. Blocks are whole: 500 tokens take 32 of them.", (3, 2, 1)),
         (7, "That is with 2,048 slots each. A paged request holds what it has."),
         (983, "That is the number of blocks. A request takes 32."),
         (32, "That is the number of blocks that one request takes."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ INSIDE = [
     ([(8, 3, 5), (4, 4, 4), (16, 1, 12)], [(28, 4)], 2),
     ([(6, 6, 6), (9, 2, 4)], [], 1),
     ([(9, 2, 4), (6, 6, 6)], [], 1),
+    ([(8, 3, 5), (8, 3, 5)], [], 4),
     ([], [(0, 8)], 3),
 ]
 HOLES = [
@@ -27,6 +29,7 @@ HOLES = [
     ([(2, 2, 2)], [(2, 3)], 2),
     ([(2, 2, 2)], [(0, 3), (5, 4)], 6),
     ([(2, 2, 2), (2, 1, 2)], [(0, 3), (5, 9), (16, 4)], 6),
+    ([(2, 2, 2)], [(2, 4), (8, 4)], 6),
     ([(2, 2, 2)], [], 6),
 ]
 EXACT = [([(2, 2, 2)], [(2, 5)], 5), ([(2, 2, 2)], [(0, 4), (6, 5)], 5)]
@@ -34,7 +37,7 @@ NAMES = ("used", "reserved", "internal", "external")
 
 
 def _counts(which: str, cases: list[Any]) -> Callable[[Counter], None]:
-    """The named one of the four numbers, as the slots say one by one."""
+    """The named one of the four numbers, or all of them, as the slots say one by one."""
 
     def run(candidate: Counter) -> None:
         for sizes, holes, next_size in cases:
@@ -44,15 +47,28 @@ def _counts(which: str, cases: list[Any]) -> Callable[[Counter], None]:
                 start += size
             case = f"runs as (size, used, final): {sizes}; holes: {holes}; the next request needs {next_size}"
             got = candidate(runs, list(holes), next_size)
-            is_four = type(got) in (tuple, list) or (isinstance(got, tuple) and len(got) == 4)
-            expect(
-                is_four and len(got) == 4, case, expected="four numbers (used, reserved, internal, external)", got=got
-            )
-            place = NAMES.index(which)
-            expect_equal(got[place], answers.slot_by_slot(runs, holes, next_size)[place], f"{case}\n{which} slots")
+            is_four = isinstance(got, (tuple, list)) and len(got) == 4
+            expect(is_four, case, expected="four numbers (used, reserved, internal, external)", got=got)
+            want = answers.slot_by_slot(runs, holes, next_size)
+            for place, name in enumerate(NAMES):
+                if which in (name, ""):
+                    expect_equal(got[place], want[place], f"{case}\n{name} slots")
 
     return run
 
+
+def _random_memory(draw: random.Random) -> tuple[Any, list[tuple[int, int]], int]:
+    runs = [tuple(sorted(draw.choices(range(1, 9), k=3), reverse=True)) for _ in range(draw.randrange(9))]
+    holes, start = [], 0
+    for _ in range(draw.randrange(9)):
+        start += draw.randrange(1, 4)
+        holes.append((start, draw.randrange(1, 7)))
+        start += holes[-1][1]
+    return [(size, used, final) for size, final, used in runs], holes, draw.randrange(1, 8)
+
+
+_draw = random.Random(6)
+MANY = [_random_memory(_draw) for _ in range(60)]
 
 USED, RESERVED, INTERNAL, EXTERNAL, FITS = (
     "used: slots that hold a token",
@@ -61,6 +77,7 @@ USED, RESERVED, INTERNAL, EXTERNAL, FITS = (
     "external: slots of holes too small for the next request",
     "a hole of just the right size is not lost",
 )
+ANY = "random memories"
 
 COUNT_WASTE = Exercise(
     id="06.count_waste",
@@ -72,9 +89,16 @@ COUNT_WASTE = Exercise(
         Property(INTERNAL, _counts("internal", INSIDE)),
         Property(EXTERNAL, _counts("external", HOLES)),
         Property(FITS, _counts("external", EXACT)),
+        Property(ANY, _counts("", MANY)),
     ],
     mutants=[
         Mutant("sizes for used", answers.sizes_for_used, USED, "A run's size says how long it is, not what it holds."),
+        Mutant("each used once", answers.each_used_once, USED, "Two runs may hold equally many tokens. A set has their number once."),
+        Mutant("each reserved once", answers.each_reserved_once, RESERVED, "Two runs may wait for equally many tokens."),
+        Mutant("each internal once", answers.each_internal_once, INTERNAL, "Two runs may lose equally many slots."),
+        Mutant("each hole once", answers.each_hole_once, EXTERNAL, "Two holes may be equally large."),
+        Mutant("four runs", answers.first_four_runs, ANY, "A memory may hold any number of runs."),
+        Mutant("four holes", answers.first_four_holes, ANY, "A memory may have any number of holes."),
         Mutant("all idle is reserved", answers.all_idle_is_reserved, RESERVED, "Slots beyond the final length wait for nothing."),
         Mutant("final for reserved", answers.final_for_reserved, RESERVED, "Of the final length, some slots are used already."),
         Mutant("all idle is internal", answers.all_idle_is_internal, INTERNAL, "Slots up to the final length will be used."),
