@@ -86,7 +86,7 @@ class Simulator:
             num_turned_away = self._arrive()
             progress(num_turned_away + (self._step() if scheduler.requests else 0))
         result, usage = self.result, self.result.usage
-        result.end = backend.now if result.served else 0.0
+        result.end = result.step_ends[-1] if result.step_ends else 0.0
         result.counters = scheduler.counters
         usage.busy, usage.moving = backend.busy_seconds, backend.move_seconds
         usage.flops, usage.bytes_read = backend.flops, backend.bytes_read

@@ -150,6 +150,7 @@ def test_what_could_never_run_is_turned_away_and_counted(options, reason):
     assert result.rejections == {reason: 2}
     assert [each.number for each in result.rejected] == [0, 2]
     assert len(result.served) == 1
+    assert result.end == result.token_times(result.served[0])[-1] == 0.5  # not when the last of them was turned away
     assert "2 requests turned away" in str(summarize(result))
 
 
