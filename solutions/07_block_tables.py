@@ -77,8 +77,9 @@ svg(*pictures.block_table())
 #
 # $$\text{index} = j \;//\; B \qquad \text{offset} = j \;\%\; B \qquad \text{slot} = \text{table}[\text{index}] \times B + \text{offset}$$
 #
-# Guess first. Then move the sliders: the orange token is the same one above and below. Which two numbers change when
-# `position` goes up by one? And at the end of a block?
+# Guess first. Then move the sliders: the orange token is the same one above and below. Hatched slots are empty, grey ones
+# free for others, and dotted ones belong to the null block. What changes when `position` goes up by one? And at the end of
+# a block?
 
 # %%
 predict("07.slot", value=None)
@@ -97,8 +98,8 @@ panel(
 #
 # Difficulty 2/5 · importance 5/5 · 10 minutes · about 4 lines
 #
-# Write `slot_mapping(block_table, positions, block_size)`. Both arguments are arrays: `block_table` is int32, and
-# `positions` int64. It returns the slot of each position, as int64, in the order given.
+# Write `slot_mapping(block_table, positions, block_size)`. `block_table` is an int32 array, and
+# `positions` an int64 one. It returns the slot of each position, as int64, in the order given.
 #
 # - A position of -1 is **padding**: a row that stands for no token. Its slot is -1 too.
 # - int64 is no luxury. Kernels multiply a slot by the numbers of each token, and int32 ends at 2,147,483,647.
@@ -595,8 +596,8 @@ for B in (4, 16, 64, 256, 1024):
 # | up to 2.8 times | latency of vLLM's own decode kernel, against FlashAttention-2's (vAttention) |
 # | up to 1.9 times | latency of vLLM's decode kernel with blocks of 128, against 16 (vAttention) |
 #
-# People quote the middle rows as "paging makes a server slower by a third". They are the worst cases of one **kernel**.
-# And attention is only a part of a step.
+# People quote such rows as "paging makes a server slower by a third". But the last five are times of one **kernel**, most
+# of them its worst case, and 37% and 12% hold for FlashAttention-2 only. And attention is only a part of a step.
 
 # %%
 predict("07.slower_step", value=None)
