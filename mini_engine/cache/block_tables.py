@@ -97,7 +97,8 @@ class BlockTables:
         must_copy, num_new = self._plan_append(sequence, request, n)
         if must_copy + num_new > self.pool.num_free:
             raise NoFreeBlocksError(must_copy + num_new, self.pool.num_free)
-        ops = [self._copy(sequence, request.num_computed_tokens // self.block_size)] if must_copy else []
+        op = self.cow_if_shared(request) if must_copy else None
+        ops = [op] if op is not None else []
         if num_new:
             self.grow(request, request.num_computed_tokens + n)
         sequence.num_allocated = max(sequence.num_allocated, request.num_computed_tokens + n)
