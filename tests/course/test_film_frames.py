@@ -128,10 +128,11 @@ def test_bytes_are_the_backends() -> None:
 
 def test_a_copy_says_which_block_and_why() -> None:
     film = frames(runs.copy_on_write())
-    assert sentences(film[1])[:3] == [
+    assert sentences(film[1])[:4] == [
         "A0 copies block 3 to block 6 before it writes, because A1 and A2 still need block 3 as it is.",
         "A1 copies block 3 to block 7 before it writes, because A2 still needs block 3 as it is.",
         "A2 is then alone with block 3 and writes into it.",
+        "Blocks 1 and 2 stay shared: they are full, so nobody writes there.",
     ]
     assert "A1 and A2 branch off from A0 and share blocks 1 to 3: nothing is copied." in sentences(film[0])
     assert film[1].counters.copied == 8

@@ -25,7 +25,7 @@ def sentences(frame: Frame) -> list[str]:
             told.append(MANY[kind][1](deeds))
         else:
             told += [_sentence(deed) for deed in deeds]
-            told += _left_alone(frame) if kind == "copy" else []
+            told += [*_left_alone(frame), *_left_shared(frame)] if kind == "copy" else []
     if len(told) > MAX_SENTENCES:
         told = [*told[: MAX_SENTENCES - 1], f"And {len(told) - MAX_SENTENCES + 1} things more."]
     return told or ["nothing happens."]
@@ -55,6 +55,23 @@ def _left_alone(frame: Frame) -> list[str]:
         for deed in frame.deeds_of("write")
         if block in deed.blocks
     ]
+
+
+def _left_shared(frame: Frame) -> list[str]:
+    """Why the other blocks of those who copy one are not copied."""
+    names = {deed.name for deed in frame.deeds_of("copy")}
+    kept = tuple(
+        block.block_id
+        for block in frame.blocks
+        if len(block.holders) > 1
+        and names & set(block.holders)
+        and block.filled == frame.memory.block_size
+        and not {"write", "copy"} & set(block.marks)
+    )
+    if not kept:
+        return []
+    many = len(kept) > 1
+    return [f"{_capital(_blocks(kept))} {'stay' if many else 'stays'} shared: {'they are' if many else 'it is'} full, so nobody writes there."]
 
 
 def _many_arrive(deeds: list[Deed]) -> str:
