@@ -25,7 +25,7 @@ import numpy as np
 from mini_engine import LLM, EngineConfig, LLMEngine, SamplingParams
 from mini_engine.backends import AuditBackend
 from mini_engine.cache import CacheOp, KVCacheManager, NoFreeBlocksError
-from mini_engine.course import bugs_caught, cache_requests, check, panel, picture, predict, svg
+from mini_engine.course import bugs_caught, cache_requests, check, panel, predict, svg
 from mini_engine.course.broken_allocator import BlockAllocator, Sequence
 from mini_engine.course.cache_requests import CacheUser
 from mini_engine.course.film import film, frame, frames
@@ -37,10 +37,13 @@ from mini_engine.geometry import sharing_saving
 # %% [markdown] lang="en"
 # ## The pain
 #
-# You ask for four answers to one prompt, to pick the best. So four requests go in, with a prompt of 512 tokens. No model
-# is needed to count blocks: `AuditBackend` stands in for one.
+# You want four answers to one prompt of 512 tokens, to pick the best. So four requests go in. No model is needed to count
+# blocks: `AuditBackend` stands in for one. The prompt will lie in memory four times.
+#
+# In lesson 07 a request finds its tokens through a block table. So why not give all four the same table? Try it on real
+# arrays, with a prompt of 6 tokens in blocks of 4. B gets a copy of A's table, and each goes on with its own token.
 
-# %% tags=["claim-four-times"]
+# %% tags=["claim-four-times", "claim-clobbered"]
 prompt = [7 * i % 50 for i in range(512)]
 config = EngineConfig(num_blocks=256, block_size=16, enable_prefix_caching=False)
 engine = LLMEngine(config, AuditBackend())
@@ -48,14 +51,8 @@ for seed in range(4):
     engine.add_request(f"sample {seed}", prompt, SamplingParams(max_tokens=4, seed=seed))
 engine.step()
 in_use = config.num_blocks - engine.stats().num_free_blocks
-print(f"four samples of one prompt: {in_use} blocks, {len(prompt) // 16} of them for each")
+print(f"four samples of one prompt: {in_use} blocks, {len(prompt) // 16} for each")
 
-# %% [markdown] lang="en"
-# The same 32 blocks, four times. In lesson 07 a request finds its tokens through a block table, so why not give all four
-# the same table? Try it on real arrays. The prompt has 6 tokens, in blocks of 4. B gets a copy of A's table, and both go
-# on with a token of their own.
-
-# %% tags=["claim-clobbered"]
 keys = np.zeros((4, 4, 2))  # the keys of one layer: 4 blocks of 4 slots, 2 numbers each
 
 
@@ -77,8 +74,8 @@ write(table_b, 6, 77)
 print("B writes 77, and now A reads", read(table_a, 6))
 
 # %% [markdown] lang="en"
-# Both tables lead to slot 2 of block 2. Whoever writes last wins, and no error is raised. In the real engine it looks
-# like this. `Hopes` shares every block and never copies:
+# Both tables lead to slot 2 of block 2. Whoever writes last wins, without an error. In the real engine it looks like
+# this. `Hopes` shares every block and never copies:
 
 # %% tags=["claim-wrong-text"]
 question = "The old lady was not at all pleased with the visit of her nephew, and"
@@ -103,27 +100,23 @@ for manager in (KVCacheManager, Hopes):
         print(f"  {index}:{text!r}"[:76])
 
 # %% [markdown] lang="en"
-# Only branch 3 says the same: it wrote last. The other three read its token in place of their own, and the text is still
-# English. Nobody would notice.
+# Only branch 3 says the same: it wrote last. The others read its token in place of their own, and nobody would notice.
 #
 # ## Share, and copy when somebody writes
 #
-# Two **branches** of one request may read the same block for ever. Only a write is dangerous. Operating systems have had
-# the answer for decades: share now, and copy the moment somebody writes. It is called **copy-on-write**.
-
-# %% tags=["diagram"]
-svg(*pictures.fork_and_copy())
-
-# %% [markdown] lang="en"
+# Two **branches** of one request may read the same block for ever. Only a write is dangerous. Operating systems share now,
+# and copy the moment somebody writes. That is **copy-on-write**.
+#
 # - **Fork.** The new branch gets a table of its own, with the same blocks. Each block has one holder more.
-# - **Write.** If the block to be written has more than one holder, take a new block, copy, and change the own table.
+# - **Write.** If the block to be written has several holders, take a new block, copy, and change your own table.
 # - **The last holder** writes in place. There is nobody left to disturb.
 #
-# The number of holders is the block's **reference count**. You will read that "the count goes up by one" when a
-# prompt is shared. How high does it get?
+# The number of holders is the block's **reference count**. People say that it "goes up by one" when a prompt is shared.
+# How high does it get with four branches?
 
-# %%
+# %% tags=["diagram"]
 predict("08.holders", value=None)
+svg(*pictures.fork_and_copy())
 
 # %% [markdown] lang="en"
 # ## Exercise 8.1 - fork
@@ -223,21 +216,15 @@ MyKVCacheManager = check("08.cow", MyKVCacheManager)
 #
 # </details>
 #
-# Your two pieces go into the real engine now. It writes with them, and it must say what the engine's own cache says.
+# Your two pieces go into the real engine now. It must say what it said with its own cache. Then look at the arrays:
+# after the prompt, block 2 holds its last 3 tokens. Keep it, let all branches write, and compare every layer.
 
-# %% tags=["claim-own-cow"]
+# %% tags=["claim-own-cow", "claim-sibling-unchanged"]
 mine = with_fork(fork, MyKVCacheManager)
 texts, copied = answers(mine)
 assert texts == answers(KVCacheManager)[0]
-for index, text in enumerate(texts):
-    print(f"  {index}:{text!r}"[:76])
-print("blocks copied:", copied)
+print(f"four texts as before, {copied} blocks copied")
 
-# %% [markdown] lang="en"
-# And the numbers themselves? After the prompt, the second block holds its last 3 tokens. Keep it, let all branches
-# write one token, and compare: every layer, keys and values.
-
-# %% tags=["claim-sibling-unchanged"]
 llm = LLM("tiny-gqa", backend="numpy", kv_manager=mine, enable_prefix_caching=False)
 engine = llm.engine
 engine.add_request("r", llm.tokenizer.encode(question), four)
@@ -256,7 +243,8 @@ for branch in branches:
     token = branch.token_ids[19]
     written[token] = now["k"][:, 3].tobytes()
     how = "in place" if branch.block_table[-1] == tail else f"copied from {tail}"
-    print(f"branch {branch.index}: table {branch.block_table}, {how}; prompt unchanged, then {llm.tokenizer.decode([token])!r}")
+    said = llm.tokenizer.decode([token])
+    print(f"branch {branch.index}: table {branch.block_table}, {how}; prompt unchanged, then {said!r}")
 assert len(set(written.values())) == len(written) > 1  # another key for every other token
 
 # %% [markdown] lang="en"
@@ -264,8 +252,9 @@ assert len(set(written.values())) == len(written) > 1  # another key for every o
 #
 # ## The order that survives a full memory
 #
-# Hint 3 spoke of an order. You will often see the two lines the other way round: give up the old block, then take a new
-# one. As long as a block is free, both do the same. So take a memory of one block, shared by A and B:
+# You will often see two lines the other way round: give up the old block, then take a new one. While blocks are free,
+# both do the same. So take a memory of one block, shared by A and B:
+
 
 # %% tags=["claim-order"]
 class GivesUpFirst(KVCacheManager):
@@ -300,8 +289,8 @@ for manager in (GivesUpFirst, MyKVCacheManager):
 #
 # Difficulty 3/5 · importance 4/5 · 15 minutes · about 15 lines
 #
-# Here is `append` of an allocator that somebody wrote in an afternoon, `BlockAllocator`. It has three faults, and one is
-# that nothing ever leads to its third branch: there is no fork.
+# Here is `append` of `BlockAllocator`, written in an afternoon. It has three faults. One is that nothing leads to its
+# `elif`: there is no fork.
 #
 # ```python
 # def append(self, sequence, token):
@@ -374,13 +363,11 @@ MyAllocator = check("08.mend", MyAllocator)
 #
 # ## Watch a fork
 #
-# Below, a prompt of 7 tokens is forked twice by hand, with `engine.fork`. Each branch goes on with another token. Put
-# the focus on the slider and press the arrow keys. Which block is copied, how often, and why is block 1 not?
+# A prompt of 7 tokens is forked twice by hand, with `engine.fork`. Each branch goes on with another token. Put the focus
+# on the slider and press the arrow keys. Which block is copied, how often, and why is block 1 not?
 
 # %%
-engine = LLMEngine(
-    EngineConfig(num_blocks=12, block_size=4, enable_prefix_caching=False), AuditBackend(), record=True
-)
+engine = LLMEngine(EngineConfig(num_blocks=12, block_size=4, enable_prefix_caching=False), AuditBackend(), record=True)
 engine.add_request("a", [5, 6, 7, 8, 9, 10, 11], SamplingParams(max_tokens=6, seed=3, ignore_eos=True))
 engine.step()
 engine.fork("a", 0, last_token_id=20)
@@ -393,15 +380,11 @@ film(engine)
 frame(engine, 1)
 
 # %% [markdown] lang="en"
-# Now two guesses. First the four answers from above: 19 tokens of prompt, in blocks of 16.
+# Two guesses. First the four answers from above: 19 tokens of prompt, in blocks of 16. Then the 512 tokens of the first
+# cell.
 
 # %%
 predict("08.copies", value=None)
-
-# %% [markdown] lang="en"
-# Then the prompt of the first cell, which ends with a block.
-
-# %%
 predict("08.full", value=None)
 
 # %% [markdown] lang="en"
@@ -478,13 +461,12 @@ for prefix in (511, 512, 513):
     assert (shared + private, copied) == (blocks, one.stats().num_copied_blocks)
 
 # %% [markdown] lang="en"
-# 512 is the textbook's favourite example for copy-on-write: beam of 4, prefix of 512. In blocks of 16 it copies nothing
-# at the boundary, for the prompt fills its 32 blocks. One token more or less, and three blocks are copied.
+# A beam of 4 on a prefix of 512 is a favourite example of copy-on-write. In blocks of 16 nothing is copied at the boundary:
+# the prompt fills its 32 blocks. One token more or less, and three blocks are copied.
 #
 # ## What it saves
 #
-# The same textbooks say that sharing saves "3x to 4x". For n = 4 and the prompt alone it is 4. But answers grow, and
-# they are private. Guess first:
+# For the same example people say "3x to 4x". For the prompt alone it is 4. But answers grow, and they are private:
 
 # %%
 predict("08.saving", value=None)
@@ -495,13 +477,14 @@ print()
 for out in (16, 128, 256, 512):
     saving = sharing_saving(512, out, 4, 16)
     shared, private, _ = count_blocks(512, out, 4, 16)
-    print(f"{out:4} tokens each: {4 * (32 + out // 16):4} blocks apart, {shared + private:4} forked: {float(saving):.2f} times fewer")
+    print(
+        f"{out:4} tokens each: {4 * (32 + out // 16):4} blocks apart, {shared + private:4} forked: {float(saving):.2f} times fewer"
+    )
     assert saving == Fraction(4 * (512 + out), 512 + 4 * out) == Fraction(4 * (32 + out // 16), shared + private)
 
 # %% [markdown] lang="en"
-# While every number fills its blocks, the saving is $4\,(512 + n) / (512 + 4n)$ for n tokens each. It is 3.67 for very short
-# answers, and 1.60 when answer and prompt are equally long. Move the sliders. Where is the orange part, and when is there
-# none? How short must the prompt be for sharing to do next to nothing?
+# When all lengths fill their blocks, the saving is $4\,(512 + n) / (512 + 4n)$ for n tokens each. It falls from 3.67 to
+# 1.60. Move the sliders. When is there no orange part? How short must the prompt be for sharing to do next to nothing?
 
 # %% tags=["claim-panel"]
 panel(
@@ -515,18 +498,19 @@ panel(
 # %% [markdown] lang="en"
 # ## Measured: parallel sampling and beam search
 #
-# **Parallel sampling** forks once. From then on nobody shares anything new. **Beam search** keeps the n most likely
-# texts: at each step the best heirs live on and the others end. A beam with two heirs is forked, again and again. So
-# beams share their answers too, as far as their common past goes.
+# **Parallel sampling** forks once. **Beam search** keeps the n most likely texts: at each step the best heirs live on, and
+# the others end. A beam with two heirs is forked, again and again. So beams share their answers too, as far as their
+# common past goes.
 #
-# Both run below in the real engine, on tiny-gqa. Prompts and answers are as long as the mean of two data sets. Saved is
-# the share of table entries that need no block of their own, over all steps.
+# Both run in the real engine. Prompts and answers are as long as the mean of two data sets. Saved is the share of table
+# entries that need no block of their own, over all steps.
 
 # %% tags=["claim-measured"]
 text = "It was a bright evening in May, and all the village had come out to see the carriage of the new tenant. " * 8
 lengths = {"Alpaca": (19, 58), "ShareGPT": (161, 338)}
-measured = {}
-print(f"{'as long as in':<14}{'prompt':>7}{'answer':>7}{'n':>3}  {'sampling':>9}{'copied':>7}  {'beam':>7}{'copied':>7}{'forks':>6}")
+print(
+    f"{'as long as in':<14}{'prompt':>7}{'answer':>7}{'n':>3}  {'sampling':>9}{'copied':>7}  {'beam':>7}{'copied':>7}{'forks':>6}"
+)
 for data, (num_prompt, num_output) in lengths.items():
     for n in (2, 6):
         counts = []
@@ -542,10 +526,8 @@ for data, (num_prompt, num_output) in lengths.items():
             assert counts[-1].copied == llm.engine.stats().num_copied_blocks
         forks = sum(event["kind"] == "fork" for event in llm.engine.film)
         sampling, beams = counts
-        measured.setdefault(data, []).append((n, sampling.saved, beams.saved))
-        print(
-            f"{data:<14}{num_prompt:7}{num_output:7}{n:3}  {sampling.saved:9.1%}{sampling.copied:7}  {beams.saved:7.1%}{beams.copied:7}{forks:6}"
-        )
+        print(f"{data:<14}{num_prompt:7}{num_output:7}{n:3}  {sampling.saved:9.1%}{sampling.copied:7}", end="")
+        print(f"  {beams.saved:7.1%}{beams.copied:7}{forks:6}")
         assert sampling.saved < beams.saved
 published = {  # figure 15 of Kwon et al., 2023, OPT-13B: n = 2 and n = 6, sampling and beam search
     "Alpaca": ((6.1, 9.8), (37.6, 55.2)),
@@ -554,32 +536,21 @@ published = {  # figure 15 of Kwon et al., 2023, OPT-13B: n = 2 and n = 6, sampl
 for data, (sampling, beams) in published.items():
     print(f"published, {data:<8}: sampling {sampling[0]}% to {sampling[1]}%, beam search {beams[0]}% to {beams[1]}%")
 
-# %%
-picture(pictures.saved, measured=measured, height=3.0)
-
 # %% [markdown] lang="en"
-# Beam search saves more everywhere, and copies far more often: each fork that meets a half-full block ends in a copy.
-# The published shares stand in the same order. Ours are higher. We have one prompt of each length, where the data sets have
-# many, some of them shorter than a block. And a tiny model's beams are closely related.
+# Beam search saves more everywhere, and copies far more often: a fork that meets a half-full block ends in a copy. The
+# published shares stand in the same order. Our sampling saves more than theirs: we have one prompt of each length. A data
+# set has many, and some are shorter than a block.
 #
 # ## "Up to 55%"
 #
-# A [blog post](https://blog.vllm.ai/2023/06/20/vllm.html) of the vLLM team names parallel sampling and beam search
-# together: memory cut by up to 55%, throughput up by up to 2.2 times. Retold, it became "parallel sampling saves 55%". The
-# [paper](https://arxiv.org/abs/2309.06180) has the parts: 55.2% is beam search of width 6. Parallel sampling saves 9.8% on
-# the same data, and 30.5% at most.
-
-# %%
-predict("08.fifty_five", value=None)
-
-# %% tags=["claim-fifty-five"]
-for saved, what in ((55, "beam search, as in the blog"), (30.5, "parallel sampling, the best published"), (9.8, "the same on Alpaca")):
-    print(f"{saved}% saved: {1 / (1 - saved / 100):.2f} times as many requests fit ({what})")
-
-# %% [markdown] lang="en"
-# So 2.2 is what fits, for beam search. The paper measured 2.3 times the throughput there, against its Orca (Oracle). The
-# same blog's "60% to 80% waste, under 4% with paging" is another effect: it is
-# [fragmentation](lessons/06_fragmentation.ipynb), and needs no sharing at all.
+# The vLLM team's [blog](https://blog.vllm.ai/2023/06/20/vllm.html) names parallel sampling and beam search together:
+# memory cut by up to 55%, throughput up by up to 2.2 times. Retold, it became "parallel sampling saves 55%". The
+# [paper](https://arxiv.org/abs/2309.06180) has the parts: 55.2% is beam search on Alpaca. Parallel sampling saves at
+# most 9.8% there, and 30.5% on ShareGPT. The 2.2 may be no more than what fits into the memory that is saved: the check
+# at the end asks for it. What the paper measured is 2.3 times the throughput, for beams of 6 against its Orca (Oracle).
+#
+# The same blog's "60% to 80% waste", and under 4% with paging, is another effect:
+# [fragmentation](lessons/06_fragmentation.ipynb). It needs no sharing.
 #
 # ## When it does nothing
 
@@ -593,19 +564,16 @@ for prefix, out, n, case in (
 llm = LLM("tiny-gqa", backend="numpy", enable_prefix_caching=False)
 greedy = llm.generate(question, SamplingParams(n=4, temperature=0, max_tokens=12), progress=False)[0]
 same = {output.text for output in greedy.outputs}
-print(f"greedy, n = 4: {len(same)} different text, {llm.engine.stats().num_copied_blocks} blocks copied")
+print(f"greedy, n = 4: {len(same)} text, {llm.engine.stats().num_copied_blocks} blocks copied")
 
 # %% [markdown] lang="en"
-# - **n = 1**, or **four different prompts**: nobody to share with.
-# - **A short prompt and long answers**: the shared part is soon negligible.
-# - **Greedy**: four branches compute one text four times, and pay three copies for it.
-# - **Memory to spare**: saved blocks that no request waits for make nothing faster.
+# One branch has nobody to share with, nor have four different prompts. Greedy branches compute one text four times, and
+# pay for copies as well. And where memory is not short, saved blocks make nothing faster.
 #
 # ## Copies of one step
 #
-# A step may plan several copies. The backend executes them in the planned order, before anything is written. Here is
-# why. B and C leave block 1. Then A, its last holder, is preempted, so block 1 is free. Y needs a copy of block 2, and gets
-# block 1:
+# A step may plan several copies. The backend executes them in the planned order, before anything is written. Here B and
+# C leave block 1. Then A, its last holder, is preempted, so block 1 is free. Y needs a copy of block 2, and gets block 1:
 
 # %% tags=["claim-copy-order"]
 cache = KVCacheManager(num_blocks=4, block_size=4, enable_prefix_caching=False)
@@ -625,12 +593,10 @@ for name, order in (("in order", ops), ("reversed", ops[::-1])):
     print(f"{name}: {reads}")
 assert reads == {"B": "xyz", "C": "xyz", "Y": "xyz"}
 
-# %% [markdown] lang="en"
-# Block 1 is read twice and then overwritten. In any other order somebody inherits a stranger's past. The same holds for
-# writes. A token written before its block is copied is lost, in one branch or in the other. So in each layer all
-# copies come before the first write.
-
 # %% [markdown] lang="en" tags=["claim-find-the-bugs"]
+# Block 1 is read twice and then overwritten. Reversed, B and C inherit a stranger's past. The same holds for writes: in
+# each layer all copies come before the first write, or a copy takes a sibling's token along.
+#
 # ## Exercise 8.5 - find the bugs
 #
 # Difficulty 4/5 · importance 4/5 · 25 minutes · about 25 lines
@@ -725,26 +691,28 @@ my_tests = bugs_caught(my_tests, "08")
 # %% [markdown] lang="en" tags=["self-check"]
 # ## Check yourself
 #
-# Suppose that there is no fork. One request has computed the prompt of 512 tokens, and three more come with the same. A
-# **prefix cache** lets them find full blocks by content: that is lesson 09. One token has to be left to compute.
+# First: what is a saving of 55% worth? Then suppose that there is no fork. One request has computed the prompt of 512
+# tokens, and three more come with the same. A **prefix cache** lets them find full blocks by content (lesson 09).
 
 # %% tags=["self-check"]
+predict("08.fifty_five", value=None)
 predict("08.again", value=None)
 
 # %% [markdown] lang="en" tags=["in-production"]
 # ## In production
 #
-# Names as of 2026, main branches of vLLM and SGLang. **vLLM no longer copies on write.**
+# Main branches, as read in 2026. **The n samples of vLLM no longer fork, nor do SGLang's.**
 #
-# | here | vLLM V0, gone | vLLM V1 | SGLang |
+# | n samples | vLLM V0, gone | vLLM V1 | SGLang |
 # |---|---|---|---|
-# | n samples | one group, forked | n child requests, `ParentRequest` | n requests |
-# | what they share | all blocks | full blocks, by prefix caching | nodes of `RadixCache` |
-# | a last block that is not full | copied on write | computed again by each | computed again by each |
-# | beam search | fork | `LLM.beam_search`, new requests each step | - |
+# | are | one group, forked | n requests, `ParentRequest` | n requests |
+# | share | all blocks | full blocks, by prefix caching | nodes of `RadixCache` |
+# | a tail that is not full | copied on write | computed again by each | none with pages of 1 token |
 #
-# V1 turned n samples into n requests ([PR #10980](https://github.com/vllm-project/vllm/pull/10980)). What follows: no
-# fork, no copies, no order to keep, and one mechanism less. The price is a few tokens computed again:
+# [PR #10980](https://github.com/vllm-project/vllm/pull/10980) turned n samples into n requests. Beam search became
+# `LLM.beam_search`, which sends new requests at each step. What follows: no fork, no order to keep between branches,
+# one mechanism for everything. Without the prefix cache, n samples store and compute the prompt n times. With it, the price
+# is this:
 
 # %% tags=["claim-production"]
 for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", True)):
@@ -755,22 +723,23 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
         engine.add_request(f"r{index}", prompt, SamplingParams(max_tokens=4, seed=index, ignore_eos=True))
     engine.step()
     stats = engine.stats()
-    print(f"{name}: {256 - stats.num_free_blocks} blocks, {stats.num_prefill_tokens - len(prompt)} tokens computed again")
+    print(
+        f"{name}: {256 - stats.num_free_blocks} blocks, {stats.num_prefill_tokens - len(prompt)} tokens computed again"
+    )
 
 # %% [markdown] lang="en"
-# The same number of blocks, and 48 tokens. That is a bargain, as long as the prefix cache is on. Without it, n samples
-# store and compute the prompt n times. A [proposal of 2026](https://github.com/vllm-project/vllm/issues/39647) wants
-# the shared prefill back.
+# The same number of blocks, and 48 tokens. Copy-on-write itself has come back to V1 by another door. A hit in the prefix
+# cache may end inside a block, if blocks are large. Then the block is copied before the request writes (`_apply_cow`,
+# `KVCacheBlockCopy`).
 #
-# The wrong order lived in V0, too: its block table gave up the shared block first. A check for room made before the step
-# kept it harmless.
+# The wrong order lived in V0: `CopyOnWriteTracker` gave up the shared block first. An earlier check for room kept it
+# harmless.
 
 # %% [markdown] lang="en" tags=["limits"]
 # > **What this does not show**
 # >
-# > - Time. A copy moves a whole block in every layer, which costs little next to a step. We measured no speed.
+# > - Time. We measured no copy and no throughput.
 # > - The published experiment. We have its mean lengths, and neither its prompts nor its model.
-# > - Good beams. tiny-gqa is tiny, and its beams differ in a few words.
 # > - Sharing between requests of different users: lesson 09.
 # > - Swapping. In this engine branches that are swapped out come back with blocks of their own.
 
@@ -779,25 +748,19 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 #
 # <details><summary>Why not copy at the fork?</summary>
 #
-# Then there are as many copies, and one more: the last holder would copy as well. And a branch that ends before it
-# writes, as many beams do, would have copied for nothing. Hugging Face's continuous batching does copy at the fork.
+# The last holder would copy as well. And a branch that ends before it writes would have copied for nothing. Hugging
+# Face's continuous batching does copy at the fork, which is simpler.
 #
 # </details>
 # <details><summary>Why copy a whole block when only 3 slots are filled?</summary>
 #
-# Because it is simpler, and one block is small. The slots that are not filled are written before anybody reads them.
-#
-# </details>
-# <details><summary>Are keys at the same position not equal in all branches?</summary>
-#
-# For the prompt, yes, and so they are shared. After it, branches hold different tokens. Deeper layers also depend on all
-# tokens before.
+# It is simpler, and a block is small. The other slots are written before anybody reads them.
 #
 # </details>
 # <details><summary>Does sharing save reading, too?</summary>
 #
-# Not by itself. Each branch's attention still reads the shared blocks for itself. Kernels that read a shared prefix once
-# for many branches exist, and are another matter.
+# Not by itself. Each branch's attention still reads the shared blocks. Kernels that read a shared prefix once for many
+# branches exist.
 #
 # </details>
 
@@ -820,4 +783,4 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 # branch writes first, so that fewer blocks are held at the peak. *Research:* beams that end give up blocks. For which
 # lengths does beam search of width n need fewer blocks than two samples?
 #
-# **Back:** 07 · Block tables (to come) · **Next:** 09 · Prefix caching (to come)
+# **Back:** [07 · Block tables](lessons/07_block_tables.ipynb) · **Next:** [09 · Prefix caching](lessons/09_prefix_caching.ipynb)

@@ -266,7 +266,11 @@ def by_hand(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
                 fresh += 1
                 copies += 1
         tables.append(table)
-    common = [number for number in shared if all(number in table for table in tables)] if n > 1 else shared[: prefix // block]
+    common = (
+        [number for number in shared if all(number in table for table in tables)]
+        if n > 1
+        else shared[: prefix // block]
+    )
     return len(common), len({b for table in tables for b in table} - set(common)), copies
 
 

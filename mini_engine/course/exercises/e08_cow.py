@@ -17,7 +17,11 @@ def _family(manager: Any, num_tokens: int, n: int = 2, num_blocks: int = 12) -> 
     parent = CacheUser("a", list(range(1, num_tokens + 1)))
     prefill(cache, parent)
     branches = [parent, *(fork(cache, parent, index) for index in range(1, n))]
-    return cache, branches, f"blocks of 4, {num_tokens} tokens in table {parent.block_table}, {n} branch{'es' * (n > 1)}"
+    return (
+        cache,
+        branches,
+        f"blocks of 4, {num_tokens} tokens in table {parent.block_table}, {n} branch{'es' * (n > 1)}",
+    )
 
 
 def _own_block(manager: Any) -> None:
@@ -35,7 +39,12 @@ def _shared_block(manager: Any) -> None:
         op = cache.cow_if_shared(branch)
         if op is None:
             fail(f"{case}: cow_if_shared of branch 1", expected="a CacheOp", got=None)
-        expect(branch.block_table is list_before, f"{case}: block_table", expected="the same list, changed", got="a new list")
+        expect(
+            branch.block_table is list_before,
+            f"{case}: block_table",
+            expected="the same list, changed",
+            got="a new list",
+        )
         expect_equal(branch.block_table[:-1], table[:-1], f"{case}: blocks before the last, which are full")
         new = branch.block_table[-1]
         expect(new not in table, f"{case}: last block of branch 1", expected="a new block", got=new)
@@ -49,7 +58,9 @@ def _holders(manager: Any) -> None:
         cache, branches, case = _family(manager, 6, n=n)
         shared = branches[0].block_table[1]
         cache.cow_if_shared(branches[1])
-        expect_equal(cache.pool.ref_count(shared), n - 1, f"{case}: holders of block {shared} after branch 1 has copied")
+        expect_equal(
+            cache.pool.ref_count(shared), n - 1, f"{case}: holders of block {shared} after branch 1 has copied"
+        )
         new = branches[1].block_table[1]
         expect_equal(cache.pool.ref_count(new), 1, f"{case}: holders of the copy, block {new}")
 
@@ -71,7 +82,11 @@ def _boundary(manager: Any) -> None:
             try:
                 op = cache.cow_if_shared(branch)
             except IndexError as error:
-                fail(f"{case}, all full: the next token needs a block that is not there yet", expected=None, got=f"IndexError: {error}")
+                fail(
+                    f"{case}, all full: the next token needs a block that is not there yet",
+                    expected=None,
+                    got=f"IndexError: {error}",
+                )
             expect_equal(op, None, f"{case}, all full: cow_if_shared")
             expect_equal(branch.block_table, table, f"{case}, all full: table afterwards")
 

@@ -25,7 +25,9 @@ def _case(num_blocks: int, num_tokens: int, block_size: int) -> tuple[BlockPool,
     return pool, table, f"table {table}, {num_tokens} tokens, blocks of {block_size}"
 
 
-def _branch(candidate: Fork, pool: BlockPool, table: list[int], num_tokens: int, block_size: int, case: str) -> list[int]:
+def _branch(
+    candidate: Fork, pool: BlockPool, table: list[int], num_tokens: int, block_size: int, case: str
+) -> list[int]:
     got = candidate(pool, table, num_tokens, block_size)
     expect(type(got) is list, case, expected="a list of blocks", got=got)
     return got

@@ -71,7 +71,9 @@ def _left_shared(frame: Frame) -> list[str]:
     if not kept:
         return []
     many = len(kept) > 1
-    return [f"{_capital(_blocks(kept))} {'stay' if many else 'stays'} shared: {'they are' if many else 'it is'} full, so nobody writes there."]
+    return [
+        f"{_capital(_blocks(kept))} {'stay' if many else 'stays'} shared: {'they are' if many else 'it is'} full, so nobody writes there."
+    ]
 
 
 def _many_arrive(deeds: list[Deed]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mini_engine.course.figures import BLUE, GREY, ORANGE, SKY
@@ -25,7 +24,11 @@ def branches(figure: Figure, prefix: int, out: int, n: int) -> str:
     alone = shared + private // n
     bars.barh(["not shared"], [n * alone], color=GREY, height=0.7)
     left = 0
-    parts = (("shared", shared, BLUE, ""), ("private, from a copy", copied, ORANGE, "//"), ("private", private - copied, SKY, ""))
+    parts = (
+        ("shared", shared, BLUE, ""),
+        ("private, from a copy", copied, ORANGE, "//"),
+        ("private", private - copied, SKY, ""),
+    )
     for name, size, colour, hatch in parts:
         bars.barh(["forked"], [size], left=left, color=colour, hatch=hatch, edgecolor="white", label=name, height=0.7)
         left += size
@@ -40,7 +43,10 @@ def branches(figure: Figure, prefix: int, out: int, n: int) -> str:
     axes.plot([out], [float(saving)], "o", color="black", markersize=6)
     axes.axhline(1, color=GREY, linewidth=1, linestyle="--")
     axes.set(
-        xlim=(0, longest * 1.02), ylim=(0.8, max(2, n) + 0.2), xlabel="tokens of each answer", ylabel="times fewer blocks"
+        xlim=(0, longest * 1.02),
+        ylim=(0.8, max(2, n) + 0.2),
+        xlabel="tokens of each answer",
+        ylabel="times fewer blocks",
     )
     return (
         f"prompt {prefix:,}, branches {n}, answer {out:,}: {_blocks(shared)} shared, {private:,} private, {copied:,} of them "
@@ -50,29 +56,6 @@ def branches(figure: Figure, prefix: int, out: int, n: int) -> str:
 
 def _blocks(number: int) -> str:
     return f"{number:,} block{'s' * (number != 1)}"
-
-
-def saved(figure: Figure, measured: Mapping[str, Sequence[tuple[int, float, float]]]) -> str:
-    """Shares of blocks saved: for each title bars of (branches, parallel sampling, beam search)."""
-    axes = figure.subplots(1, len(measured), sharey=True, gridspec_kw={"wspace": 0.08, "bottom": 0.2, "top": 0.8})
-    for axis, (title, rows) in zip(list(axes), measured.items()):
-        for shift, place, colour, hatch, name in ((-0.2, 1, SKY, "", "parallel sampling"), (0.2, 2, BLUE, "//", "beam search")):
-            xs = [i + shift for i in range(len(rows))]
-            heights = [100 * row[place] for row in rows]
-            axis.bar(xs, heights, width=0.38, color=colour, hatch=hatch, edgecolor="white", label=name)
-            for x, height in zip(xs, heights):
-                axis.text(x, height + 1, f"{height:.0f}", ha="center", fontsize=8)
-        axis.set_xticks(range(len(rows)), [f"{row[0]}" for row in rows])
-        axis.set_title(title, fontsize=9)
-        axis.set(xlabel="branches", ylim=(0, 100))
-        axis.grid(False)
-    figure.axes[0].set_ylabel("% of the blocks saved")
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper right", ncols=2, fontsize=8)
-    return "; ".join(
-        f"{title}: " + ", ".join(f"{n} branches {sampled:.1%} and {beam:.1%}" for n, sampled, beam in rows)
-        for title, rows in measured.items()
-    )
 
 
 def fork_and_copy() -> tuple[str, str]:
@@ -87,7 +70,9 @@ def fork_and_copy() -> tuple[str, str]:
             y = top + 56 + 46 * row
             shapes.append(label(28, y + 18, name, bold=True))
             for i, block in enumerate(table):
-                shapes.append(f'<rect x="{44 + 30 * i}" y="{y}" width="28" height="26" rx="3" fill="{PAPER}" stroke="{INK}"/>')
+                shapes.append(
+                    f'<rect x="{44 + 30 * i}" y="{y}" width="28" height="26" rx="3" fill="{PAPER}" stroke="{INK}"/>'
+                )
                 shapes.append(label(58 + 30 * i, y + 18, str(block)))
         held = {block: sum(block in table for table in tables.values()) for block in (1, 2, 3)}
         for block in (1, 2, 3):
@@ -100,7 +85,10 @@ def fork_and_copy() -> tuple[str, str]:
                     f'<rect x="{x + 36 * slot}" y="{y}" width="34" height="34" rx="3" fill="{fill}" stroke="{GREY}" stroke-width="0.8"/>'
                 )
                 shapes.append(label(x + 36 * slot + 17, y + 22, word, ink=PAPER if fill == BLUE else INK, size=12))
-    shapes += [arrow((390, 282), (390, 306), (556, 306), (556, 280)), label(473, 325, "copy block 2 to block 3", size=12)]
+    shapes += [
+        arrow((390, 282), (390, 306), (556, 306), (556, 280)),
+        label(473, 325, "copy block 2 to block 3", size=12),
+    ]
     words = (
         "Diagram: blocks of 4 slots, a prompt of 6 tokens. After the fork the tables of A and B both name blocks 1 and 2; each "
         "has 2 holders, and block 2 has 2 free slots. Then A is about to write its token a7: block 2 is copied to block 3, A's "
