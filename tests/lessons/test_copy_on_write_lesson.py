@@ -15,6 +15,7 @@ from mini_engine.backends import AuditBackend
 from mini_engine.cache import KVCacheManager, NoFreeBlocksError
 from mini_engine.course import cache_requests
 from mini_engine.course.cache_requests import CacheUser
+from mini_engine.course.exercises import answers08_blocks as counts
 from mini_engine.course.exercises import answers08_sharing as answers
 from mini_engine.course.exercises.bugs08_sharing import SHARING_BUGS, _KeepsTheOldHold
 from mini_engine.course.own_sharing import with_fork
@@ -54,7 +55,7 @@ def test_formula_and_oracle_agree_and_give_the_saving():
     for _ in range(300):
         prefix, out, n, block = draw.randrange(1, 60), draw.randrange(1, 60), draw.randrange(1, 6), draw.randrange(1, 9)
         counted = branch_blocks(prefix, out, n, block)
-        assert counted == answers.by_hand(prefix, out, n, block) == answers.by_rest(prefix, out, n, block)
+        assert counted == counts.by_hand(prefix, out, n, block) == counts.by_rest(prefix, out, n, block)
         alone = -(-(prefix + out) // block)
         assert sharing_saving(prefix, out, n, block) == Fraction(n * alone, counted.shared + counted.private)
 

@@ -89,7 +89,7 @@ class InOtherWords(KVCacheManager):
     """Another right answer: asks whether the block is private, and goes by the number of blocks in use."""
 
     def cow_if_shared(self, request: CacheRequest) -> CacheOp | None:
-        in_use, offset = divmod(request.num_computed_tokens, self.block_size)
+        in_use = request.num_computed_tokens // self.block_size
         if len(request.block_table) <= in_use or self.pool.is_private(request.block_table[in_use]):
             return None
         op = CacheOp("copy", request.block_table[in_use], self.pool.allocate(1)[0])
@@ -145,7 +145,7 @@ class LastUnlessFull(LastBlock):
         return super().cow_if_shared(request) if request.num_computed_tokens % self.block_size else None
 
 
-class BranchesOnly(KVCacheManager):
+class ParentOwns(KVCacheManager):
     """Takes branch 0 for the owner of the blocks."""
 
     def cow_if_shared(self, request: CacheRequest) -> CacheOp | None:
@@ -238,89 +238,3 @@ class WritesAnyway(CopyOnWrite):
             return super().cow_if_shared(request)
         except MemoryError:
             return None
-
-
-# -- blocks ------------------------------------------------------------------------------------------------------------
-
-
-def by_hand(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
-    """Tables filled token by token, copy by copy: the oracle."""
-    tables, fresh, copies = [], 0, 0
-    holders: dict[int, int] = {}
-    shared = list(range(-(-prefix // block)))
-    for number in shared:
-        holders[number] = n
-    fresh = len(shared)
-    for _ in range(n):
-        table = list(shared)
-        for position in range(prefix, prefix + out):
-            i = position // block
-            if i == len(table):
-                table.append(fresh)
-                holders[fresh] = 1
-                fresh += 1
-            elif holders[table[i]] > 1:
-                holders[table[i]] -= 1
-                table[i] = fresh
-                holders[fresh] = 1
-                fresh += 1
-                copies += 1
-        tables.append(table)
-    common = (
-        [number for number in shared if all(number in table for table in tables)]
-        if n > 1
-        else shared[: prefix // block]
-    )
-    return len(common), len({b for table in tables for b in table} - set(common)), copies
-
-
-def by_rest(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
-    full, rest = divmod(prefix, block)
-    return full, n * -(-(rest + out) // block), (n - 1) * (rest > 0)
-
-
-def tail_stays_shared(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
-    full = -(-prefix // block)
-    return full, n * (-(-(prefix + out) // block) - full), 0
-
-
-def copies_always(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
-    shared, private, _ = by_rest(prefix, out, n, block)
-    return shared, private, n - 1
-
-
-def all_copy(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
-    shared, private, copied = by_rest(prefix, out, n, block)
-    return shared, private, n if copied else 0
-
-
-def never_copies(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
-    shared, private, _ = by_rest(prefix, out, n, block)
-    return shared, private, 0
-
-
-def outputs_apart(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
-    """Blocks for the outputs alone: the tail of the prompt is forgotten."""
-    shared, _, copied = by_rest(prefix, out, n, block)
-    return shared, n * -(-out // block), copied
-
-
-def one_branch(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
-    shared, _, copied = by_rest(prefix, out, n, block)
-    return shared, -(-(prefix + out) // block) - shared, copied
-
-
-def tail_counted_once(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
-    """All outputs in a row, as if they could lie in one another's blocks."""
-    shared, _, copied = by_rest(prefix, out, n, block)
-    return shared, -(-(n * (prefix % block + out)) // block), copied
-
-
-def rounded_down(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
-    shared, _, copied = by_rest(prefix, out, n, block)
-    return shared, n * ((prefix % block + out) // block), copied
-
-
-def copies_are_extra(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
-    shared, private, copied = by_rest(prefix, out, n, block)
-    return shared, private + copied, copied

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mini_engine.course.exercise import Exercise, Mutant, Property
-from mini_engine.course.exercises import answers08_sharing as answers
+from mini_engine.course.exercises import answers08_blocks as answers
 from mini_engine.course.expect import expect, expect_equal
 from mini_engine.course.sharing_counts import branch_blocks
 

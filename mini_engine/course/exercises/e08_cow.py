@@ -151,7 +151,7 @@ COW = Exercise(
         Mutant("the first block", answers.FirstBlock, SHARED, "It is full, and the write goes elsewhere."),
         Mutant("keeps its hold", answers.KeepsItsHold, HOLDERS, "The old block never becomes free."),
         Mutant("releases for all", answers.ReleasesForAll, HOLDERS, "Of three branches, the second then writes in place."),
-        Mutant("the parent writes in place", answers.BranchesOnly, LAST, "Who writes first is not decided: branch 0 may be the first."),
+        Mutant("the parent writes in place", answers.ParentOwns, LAST, "Who writes first is not decided: branch 0 may be the first."),
         Mutant("no block yet", answers.NoBlockYet, FULL, "At a block boundary there is nothing to look at."),
         Mutant("the end of the table", answers.LastBlock, FULL, "The last block is full and will not be written again."),
         Mutant("the end of a table that is not full", answers.LastUnlessFull, RESERVE, "Reserved blocks stand behind the one that is written."),
