@@ -862,4 +862,4 @@ print(table(rows))
 # *Medium:* write an index that publishes partly filled blocks, by copying on a hit. How many more tokens are hit?
 # *Research:* LRU knows only time. The system prompt is used by everybody, a chat by one. Can a policy that counts do better?
 #
-# **Back:** 08 · Copy-on-write (to come) · **Next:** 10 · Triton GQA decode kernel (to come)
+# **Back:** [08 · Copy-on-write](lessons/08_copy_on_write.ipynb) · **Next:** 10 · Triton GQA decode kernel (to come)
