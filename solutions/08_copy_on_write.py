@@ -486,7 +486,7 @@ for out in (16, 128, 256, 512):
 # When all lengths fill their blocks, the saving is $4\,(512 + n) / (512 + 4n)$ for n tokens each. It falls from 3.67 to
 # 1.60. Move the sliders. When is there no orange part? How short must the prompt be for sharing to do next to nothing?
 
-# %% tags=["claim-panel"]
+# %%
 panel(
     pictures.branches,
     prefix={512: [8, 20, 100, 500, 512, 519, 2048]},
@@ -604,7 +604,7 @@ assert reads == {"B": "xyz", "C": "xyz", "Y": "xyz"}
 # Write a test for fork and copy-on-write. It is given `make`, and `make(8, 4)` is a new cache of 8 blocks of 4 slots. Raise
 # AssertionError if it is broken. Thirteen broken ones are waiting.
 #
-# - `a = CacheUser("a", tokens)` is a request. `cache_requests.prefill(cache, a)` computes its prompt.
+# - Make a request: `a = CacheUser("a", tokens)`. `cache_requests.prefill(cache, a)` computes its prompt.
 # - `cache_requests.fork(cache, a, 1)` is a branch. `cache_requests.decode(cache, b, 9)` stores one token and returns the copies.
 # - `cache_requests.start(cache, a, 12)` reserves room for 12 tokens, `compute(cache, a)` computes those there are.
 # - `cache.append(b, n)`, `cache.cow_if_shared(b)` and `cache.free(b)` are the engine's. Without room the first two raise
