@@ -767,4 +767,4 @@ predict("07.fit", value=None)
 # two, run both halves apart, and join them with their maxima and sums. *Research:* which block size is best on your
 # machine, if you count idle slots and time in one number?
 #
-# **Back:** [06 · Fragmentation](lessons/06_fragmentation.ipynb) · **Next:** 08 · Copy-on-write (to come)
+# **Back:** [06 · Fragmentation](lessons/06_fragmentation.ipynb) · **Next:** [08 · Copy-on-write](lessons/08_copy_on_write.ipynb)
