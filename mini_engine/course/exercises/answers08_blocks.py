@@ -5,7 +5,7 @@ from __future__ import annotations
 
 def by_hand(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
     """Tables filled token by token, copy by copy: the oracle."""
-    tables, fresh, copies = [], 0, 0
+    tables, copies = [], 0
     holders: dict[int, int] = {}
     shared = list(range(-(-prefix // block)))
     for number in shared:
@@ -84,3 +84,8 @@ def rounded_down(prefix: int, out: int, n: int, block: int) -> tuple[int, int, i
 def copies_are_extra(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
     shared, private, copied = by_rest(prefix, out, n, block)
     return shared, private + copied, copied
+
+
+def one_alone_copies(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
+    shared, private, copied = by_rest(prefix, out, n, block)
+    return shared, private, max(1, copied) if prefix % block else 0

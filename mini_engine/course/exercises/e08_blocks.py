@@ -63,7 +63,7 @@ BLOCKS = Exercise(
         Mutant("all copy", answers.all_copy, COPIED, "The last owner writes in place."),
         Mutant("never copies", answers.never_copies, COPIED, "A tail with n holders is copied n - 1 times."),
         Mutant("always copies", answers.copies_always, NONE, "Nothing is written into a full block."),
-        Mutant("every branch copies", lambda p, o, n, b: (p // b, n * -(-(p % b + o) // b), max(1, n - 1) if p % b else 0), SINGLE, "There is nobody to share with."),
+        Mutant("every branch copies", answers.one_alone_copies, SINGLE, "There is nobody to share with."),
     ],
     alternatives=[answers.by_rest, answers.by_hand],
 )  # fmt: skip
