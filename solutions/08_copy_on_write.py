@@ -367,17 +367,17 @@ MyAllocator = check("08.mend", MyAllocator)
 # on the slider and press the arrow keys. Which block is copied, how often, and why is block 1 not?
 
 # %%
-engine = LLMEngine(EngineConfig(num_blocks=12, block_size=4, enable_prefix_caching=False), AuditBackend(), record=True)
-engine.add_request("a", [5, 6, 7, 8, 9, 10, 11], SamplingParams(max_tokens=6, seed=3, ignore_eos=True))
-engine.step()
-engine.fork("a", 0, last_token_id=20)
-engine.fork("a", 0, last_token_id=30)
-while engine.has_unfinished_requests():
-    engine.step()
-film(engine)
+forked = LLMEngine(EngineConfig(num_blocks=12, block_size=4, enable_prefix_caching=False), AuditBackend(), record=True)
+forked.add_request("a", [5, 6, 7, 8, 9, 10, 11], SamplingParams(max_tokens=6, seed=3, ignore_eos=True))
+forked.step()
+forked.fork("a", 0, last_token_id=20)
+forked.fork("a", 0, last_token_id=30)
+while forked.has_unfinished_requests():
+    forked.step()
+film(forked)
 
 # %% tags=["claim-film"]
-frame(engine, 1)
+frame(forked, 1)
 
 # %% [markdown] lang="en"
 # Two guesses. First the four answers from above: 19 tokens of prompt, in blocks of 16. Then the 512 tokens of the first
@@ -437,16 +437,16 @@ count_blocks = check("08.blocks", count_blocks)
 
 # %% tags=["claim-three-ways", "claim-boundary"]
 shared, private, copied = count_blocks(7, 1, 3, 4)
-event = next(event for event in engine.film if event["kind"] == "step" and event["step"] == 1)
+event = next(event for event in forked.film if event["kind"] == "step" and event["step"] == 1)
 tables = [sequence["block_table"] for sequence in event["sequences"]]
 held = {block for table in tables for block in table}
 ops = [op for op in event["cache_ops"] if op["kind"] == "copy"]
-shown = next(one for one in frames(engine) if one.step == 1 and one.label == "step 1").counters
+shown = next(one for one in frames(forked) if one.step == 1 and one.label == "step 1").counters
 print(f"formula: {shared + private} blocks, {copied} copied, {3 * (shared + private // 3) - shared - private} saved")
 print(f"engine:  {len(held)} blocks, {len(ops)} copied, {sum(map(len, tables)) - len(held)} saved")
 print(f"picture: {shown.allocated // 4} blocks, {shown.copied // 4} copied, {shown.shared // 4} saved")
 assert (shared + private, copied) == (len(held), len(ops)) == (shown.allocated // 4, shown.copied // 4)
-assert "allocated 16, live 16, wasted 0, shared 8, copied 8" in frame(engine, 1).words
+assert "allocated 16, live 16, wasted 0, shared 8, copied 8" in frame(forked, 1).words
 
 print("\nprompt  copied  blocks")
 for prefix in (511, 512, 513):
