@@ -123,7 +123,7 @@ svg(*pictures.fork_and_copy())
 #
 # Difficulty 2/5 · importance 5/5 · 10 minutes · about 3 lines
 #
-# Write `fork(pool, table, num_tokens, block_size)`. It returns the block table of a new branch.
+# Write `fork_table(pool, table, num_tokens, block_size)`. It returns the block table of a new branch.
 #
 # - The branch shares the blocks that hold the first `num_tokens` tokens, a last one that is not full included.
 # - `table` may be longer: what the parent has reserved beyond stays its own.
@@ -134,7 +134,7 @@ svg(*pictures.fork_and_copy())
 
 
 # %% exercise="fork"
-def fork(pool, table, num_tokens, block_size):
+def fork_table(pool, table, num_tokens, block_size):
     """The block table of a new branch that shares the first num_tokens tokens."""
     ### BEGIN SOLUTION
     shared = table[: -(-num_tokens // block_size)]
@@ -144,7 +144,7 @@ def fork(pool, table, num_tokens, block_size):
 
 
 # %% test="fork" points=1
-fork = check("08.fork", fork)
+fork_table = check("08.fork", fork_table)
 
 # %% [markdown] lang="en"
 # <details><summary>Hint 1: where to look</summary>
@@ -220,7 +220,7 @@ MyKVCacheManager = check("08.cow", MyKVCacheManager)
 # after the prompt, block 2 holds its last 3 tokens. Keep it, let all branches write, and compare every layer.
 
 # %% tags=["claim-own-cow", "claim-sibling-unchanged"]
-mine = with_fork(fork, MyKVCacheManager)
+mine = with_fork(fork_table, MyKVCacheManager)
 texts, copied = answers(mine)
 assert texts == answers(KVCacheManager)[0]
 print(f"four texts as before, {copied} blocks copied")
@@ -779,7 +779,7 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 # | parallel sampling | 并行采样 | "n=4" | several answers to one prompt |
 # | beam search | 束搜索 | "beam=4" | the most likely texts, forked and dropped at each step |
 #
-# **Open exercises.** *Easy:* let `fork` copy the tail at once, and count copies for beam search. *Medium:* pick which
+# **Open exercises.** *Easy:* let `fork_table` copy the tail at once, and count copies for beam search. *Medium:* pick which
 # branch writes first, so that fewer blocks are held at the peak. *Research:* beams that end give up blocks. For which
 # lengths does beam search of width n need fewer blocks than two samples?
 #
