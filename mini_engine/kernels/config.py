@@ -19,64 +19,70 @@ class KernelConfig:
     num_stages: int
 
 
-# arch -> (16-bit numbers, 16-bit and a head over 128, 32-bit, 32-bit and a head over 128)
+# Rows: "half" is float16 and bfloat16; "wide" a head over 128 (GQA) or more than 16 heads (MLA). Found by
+# compiling for each arch with Triton 3.7.1: what was tried spills no register and fits the shared memory.
 GQA = {
-    "interpreter": (KernelConfig(BLOCK_H, 64, 1, 1),) * 4,  # few large tiles: each costs the same
-    "nvidia": (
-        KernelConfig(BLOCK_H, 64, 4, 2),
-        KernelConfig(BLOCK_H, 32, 4, 2),
-        KernelConfig(BLOCK_H, 32, 8, 2),
-        KernelConfig(BLOCK_H, 32, 8, 2),
-    ),
-    "amd": (
-        KernelConfig(BLOCK_H, 64, 4, 2),
-        KernelConfig(BLOCK_H, 32, 4, 2),
-        KernelConfig(BLOCK_H, 32, 8, 2),
-        KernelConfig(BLOCK_H, 16, 8, 2),  # of 32 tokens would not fit the shared memory
-    ),
+    "interpreter": dict.fromkeys(
+        ("half", "half wide", "float", "float wide", "float int8"), KernelConfig(BLOCK_H, 64, 1, 1)
+    ),  # few large tiles: there each costs the same
+    "nvidia": {
+        "half": KernelConfig(BLOCK_H, 64, 4, 2),
+        "half wide": KernelConfig(BLOCK_H, 32, 4, 2),
+        "float": KernelConfig(BLOCK_H, 32, 8, 2),
+        "float wide": KernelConfig(BLOCK_H, 16, 8, 2),
+        "float int8": KernelConfig(BLOCK_H, 16, 8, 1),
+    },
+    "amd": {
+        "half": KernelConfig(BLOCK_H, 64, 4, 2),
+        "half wide": KernelConfig(BLOCK_H, 32, 4, 2),
+        "float": KernelConfig(BLOCK_H, 32, 8, 2),
+        "float wide": KernelConfig(BLOCK_H, 16, 8, 2),
+        "float int8": KernelConfig(BLOCK_H, 16, 8, 1),
+    },
 }
-
-
-def gqa_config(arch: str, head_dim: int, bits: int) -> KernelConfig:
-    """Tiles of paged_gqa_decode for an arch ("interpreter", "sm_90", "gfx942", ...), a head size, and bits a number of q."""
-    return GQA[family(arch)][2 * (bits > 16) + (head_dim > 128)]
-
-
-# arch -> (up to 16 heads, more heads, an int8 pool, 32-bit numbers)
 MLA = {
-    "interpreter": (
-        KernelConfig(BLOCK_H, 64, 1, 1),
-        KernelConfig(2 * BLOCK_H, 64, 1, 1),
-        KernelConfig(BLOCK_H, 64, 1, 1),
-        KernelConfig(BLOCK_H, 64, 1, 1),
-    ),
-    "sm_80": (
-        KernelConfig(BLOCK_H, 32, 4, 2),
-        KernelConfig(BLOCK_H, 32, 4, 2),
-        KernelConfig(BLOCK_H, 32, 8, 2),
-        KernelConfig(BLOCK_H, 16, 8, 2),
-    ),
-    "nvidia": (
-        KernelConfig(BLOCK_H, 32, 4, 2),
-        KernelConfig(2 * BLOCK_H, 32, 8, 2),
-        KernelConfig(BLOCK_H, 32, 8, 2),
-        KernelConfig(BLOCK_H, 16, 8, 2),
-    ),
-    "amd": (
-        KernelConfig(BLOCK_H, 16, 4, 1),
-        KernelConfig(BLOCK_H, 16, 4, 1),
-        KernelConfig(BLOCK_H, 16, 4, 1),
-        KernelConfig(BLOCK_H, 16, 8, 2),
-    ),
+    "interpreter": {
+        "half": KernelConfig(BLOCK_H, 64, 1, 1),
+        "half wide": KernelConfig(2 * BLOCK_H, 64, 1, 1),
+        "half int8": KernelConfig(BLOCK_H, 64, 1, 1),
+        "float": KernelConfig(BLOCK_H, 64, 1, 1),
+        "float int8": KernelConfig(BLOCK_H, 64, 1, 1),
+    },
+    "nvidia": {
+        "half": KernelConfig(BLOCK_H, 32, 4, 2),
+        "half wide": KernelConfig(2 * BLOCK_H, 32, 8, 2),
+        "half int8": KernelConfig(BLOCK_H, 32, 8, 2),
+        "float": KernelConfig(BLOCK_H, 16, 8, 2),
+        "float int8": KernelConfig(BLOCK_H, 16, 4, 1),
+    },
+    "amd": {
+        "half": KernelConfig(BLOCK_H, 16, 4, 1),
+        "half wide": KernelConfig(BLOCK_H, 16, 4, 1),
+        "half int8": KernelConfig(BLOCK_H, 16, 4, 1),
+        "float": KernelConfig(BLOCK_H, 16, 8, 2),
+        "float int8": KernelConfig(BLOCK_H, 16, 4, 1),
+    },
 }
+MLA["sm_80"] = MLA["nvidia"] | {"half wide": KernelConfig(BLOCK_H, 32, 4, 2)}
+
+
+def gqa_config(arch: str, head_dim: int, bits: int, pool_bits: int | None = None) -> KernelConfig:
+    """Tiles of paged_gqa_decode: arch ("interpreter", "sm_90", "gfx942", ...), head size, bits a number of q and of the pools
+    (None: the same).
+    """
+    rows = GQA[arch if arch in GQA else family(arch)]
+    if bits > 16 and pool_bits == 8:
+        return rows["float int8"]
+    return rows[("float" if bits > 16 else "half") + (" wide" if head_dim > 128 else "")]
 
 
 def mla_config(arch: str, num_heads: int, bits: int, pool_bits: int | None = None) -> KernelConfig:
-    """Tiles of paged_mla_decode for an arch, a number of heads, and bits a number of q and of the pool (None: the same)."""
-    row = MLA[arch if arch in MLA else family(arch)]
-    if bits > 16:
-        return row[3]
-    return row[2] if pool_bits == 8 else row[int(num_heads > BLOCK_H)]
+    """Tiles of paged_mla_decode: arch, number of heads, bits a number of q and of the pool (None: the same)."""
+    rows = MLA[arch if arch in MLA else family(arch)]
+    kind = "float" if bits > 16 else "half"
+    if pool_bits == 8:
+        return rows[f"{kind} int8"]
+    return rows["half wide" if kind == "half" and num_heads > BLOCK_H else kind]
 
 
 def family(arch: str) -> str:

@@ -147,7 +147,7 @@ def paged_gqa_decode(
     check_tables(block_tables, context_lens, B, N, P, window)
     check_devices(q, k_pool, v_pool, block_tables, context_lens, k_scale, v_scale, out)
     arch, num_processors = target(q.device)
-    config = gqa_config(arch, D, 8 * q.dtype.itemsize)
+    config = gqa_config(arch, D, 8 * q.dtype.itemsize, 8 * k_pool.dtype.itemsize)
     group = H // K
     programs = K * -(-group // config.block_h)
     if num_splits is None:

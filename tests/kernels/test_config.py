@@ -33,7 +33,8 @@ def test_the_interpreter_splits_no_small_context():
 @pytest.mark.parametrize("head_dim", [32, 80, 128, 256])
 @pytest.mark.parametrize("bits", [16, 32])
 def test_tiles_are_powers_of_two_that_matrix_instructions_take(arch, head_dim, bits):
-    for config in (gqa_config(arch, head_dim, bits), mla_config(arch, head_dim, bits)):
+    every = [kernel(arch, head_dim, bits, pool) for kernel in (gqa_config, mla_config) for pool in (None, bits, 8)]
+    for config in every:
         assert config.block_h >= 16
         for size in (config.block_h, config.block_n, config.num_warps):
             assert size & (size - 1) == 0
@@ -44,7 +45,7 @@ def test_what_was_found_to_fit():
     assert gqa_config("sm_90", 128, 16).block_n == 64
     assert gqa_config("sm_90", 256, 16).block_n == 32
     assert (gqa_config("sm_90", 128, 32).block_n, gqa_config("sm_90", 128, 32).num_warps) == (32, 8)
-    assert gqa_config("gfx942", 256, 32).block_n == 16
+    assert gqa_config("gfx942", 256, 32).block_n == gqa_config("sm_80", 256, 32).block_n == 16
     assert [mla_config(arch, 128, 16).block_h for arch in ("sm_80", "sm_90", "gfx942")] == [16, 32, 16]
     assert mla_config("sm_90", 16, 16).block_h == 16
 
