@@ -28,7 +28,7 @@ GQA = {
     "nvidia": {
         "half": KernelConfig(BLOCK_H, 64, 4, 2),
         "half wide": KernelConfig(BLOCK_H, 32, 4, 2),
-        "float": KernelConfig(BLOCK_H, 32, 8, 2),
+        "float": KernelConfig(BLOCK_H, 32, 8, 1),
         "float wide": KernelConfig(BLOCK_H, 16, 8, 2),
         "float int8": KernelConfig(BLOCK_H, 16, 8, 1),
     },

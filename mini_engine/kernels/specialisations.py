@@ -110,7 +110,7 @@ TWELVE: dict[str, Callable[[], object]] = {
     "gqa-bf16-d80": gqa("bf16", 80, G=7, num_splits=1),
     "gqa-bf16-d256": gqa("bf16", 256, G=16),
     "gqa-bf16-d128-window": gqa("bf16", 128, window=4096),
-    "gqa-fp32-d128": gqa("fp32", 128, num_splits=1),
+    "gqa-fp32-d128": gqa("fp32", 128),
     "gqa-int8-d128": gqa("bf16", 128, int8=True),
     "mla-bf16-h16": mla("bf16", 16),
     "mla-bf16-h128": mla("bf16", 128, num_splits=1),
