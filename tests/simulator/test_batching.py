@@ -6,7 +6,7 @@ import pytest
 
 from mini_engine.backends import SimulatedBackend
 from mini_engine.cache import KVCacheManager
-from mini_engine.catalog import get_gpu, get_model
+from mini_engine.catalog import get_gpu, get_model, list_models
 from mini_engine.scheduling import Chunk, Request, RequestStatus, Scheduler, StepPlan
 from mini_engine.scheduling.plan import Draft
 from mini_engine.simulator import Efficiency, NoProgressError, SimulationOptions, StaticBatch, simulate, summarize
@@ -154,6 +154,12 @@ def test_what_could_never_run_is_turned_away_and_counted(options, reason):
     assert "2 requests turned away" in str(summarize(result))
 
 
+def test_a_prompt_as_long_as_the_context_has_no_room_for_an_answer_and_is_no_error():
+    result = run(trace_of((0.0, 40, 5), (0.0, 39, 5)), max_model_len=40)
+    assert [(each.number, each.num_output_tokens) for each in result.served] == [(0, 0), (1, 1)]
+    assert summarize(result).num_cut_short == 2
+
+
 class Idle(Scheduler):
     """Plans nothing, for ever."""
 
@@ -215,6 +221,7 @@ def test_ids_of_any_size_share_where_they_are_equal():
     listed = [TraceRequest(float(i), 40, 2, (huge, 5, i)) for i in range(3)]
     result = run(Trace("huge", tuple(listed), 16), num_blocks=200)
     assert [each.num_cached_tokens for each in result.served] == [0, 32, 32]
+    assert result.usage.num_tokens == 41 + 9 + 9  # the last id covers 8 tokens, not 16
 
 
 def test_tokens_of_a_trace_without_ids_are_never_shared():
@@ -241,6 +248,15 @@ def test_tokens_of_a_trace_without_ids_are_never_shared():
 def test_options_that_make_no_sense(options, message):
     with pytest.raises((ValueError, KeyError), match=message):
         simulate(trace_of((0.0, 4, 2)), **options)
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_every_model_of_the_table_can_be_served(name):
+    given = {"num_params": 80e9, "num_active_params": 3e9} if get_model(name).layers_without_kv else {}
+    trace = trace_of((0.0, 100, 5), (0.0, 700, 3))
+    result = simulate(trace, model=name, gpu="b200-sxm", tp=16, num_blocks=200, **given)
+    assert result.finish_reasons == {"length": 2}
+    assert result.end > result.least_step
 
 
 def test_calibrated_machines_can_be_given():

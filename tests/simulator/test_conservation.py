@@ -47,7 +47,10 @@ def test_the_books_balance(name, listed):
     assert 0 <= u.used_slots <= u.held_slots
     if result.served:
         per_request = sum(result.token_times(each)[-1] - each.arrival for each in result.served if each.spans)
-        assert u.in_system == pytest.approx(per_request, abs=0.25 * len(result.served))  # "capacity" ends a step later
+        if "capacity" in result.finish_reasons:  # it is in the system for a step or more after its last token
+            assert u.in_system >= per_request - 1e-9
+        else:
+            assert u.in_system == pytest.approx(per_request)
 
 
 def check_computed_tokens(result):
@@ -107,8 +110,8 @@ def test_one_request_alone_takes_the_closed_form(prompt, output, budget):
 
 def test_littles_law():
     """L = λ W: requests in the system, counted step by step, against arrival rate times mean time in the system."""
-    trace = load_trace("synthetic_azure_conv.csv")
-    result = simulate(trace, max_num_seqs=16)
+    trace = load_trace("synthetic_azure_conv.csv").head(400)
+    result = simulate(trace, max_num_seqs=12)
     s = summarize(result)
     assert s.e2e is not None
     assert s.requests_per_s is not None
@@ -130,7 +133,7 @@ def test_a_queue_of_one_waits_as_long_as_theory_says(load):
 
 
 def test_the_same_trace_gives_the_same_result():
-    trace = load_trace("synthetic_mooncake_synthetic.jsonl").head(60)
+    trace = load_trace("synthetic_mooncake_synthetic.jsonl").head(25)
     a, b = (simulate(trace, model="llama-3.1-8b", num_blocks=4000, preemption="swap") for _ in range(2))
     assert summarize(a, ttft=1.0) == summarize(b, ttft=1.0)
     assert a.step_ends == b.step_ends
