@@ -1178,16 +1178,16 @@ predict("01.one_token", value=None)
 # >   logits.
 # > - Greedy text agreed because no two tokens were nearly tied. With a near-tie, rounding may choose differently.
 # > - Models with a sliding window, or with layers that are not attention, keep something else. Their bytes differ.
-# > - One sequence only. With many, reserved but unused room becomes the problem (lesson 06, to come).
+# > - One sequence only. With many, reserved but unused room becomes the problem ([lesson 06](lessons/06_fragmentation.ipynb)).
 
-# %% [markdown] lang="zh" en="d69e96d3"
+# %% [markdown] lang="zh" en="1613894c"
 # > **这一课没有说明的事**
 # >
 # > - 这里的时间来自一个很小的模型，在 CPU 上用 float64 NumPy 测得。换成 GPU，比例会不同。
 # > - FLOP 数没有计入归一化、RoPE、softmax 和采样，也没有计入最后算出 logits 的那次乘法。
 # > - 贪心解码的文本能一致，是因为没有出现两个 token 分数几乎相等的情况。一旦出现，舍入就可能选出另一个。
 # > - 带滑动窗口的模型，或者含有非注意力层的模型，保存的是别的东西，字节数也不同。
-# > - 这里只有一个序列。序列一多，预留却没用上的空间就成了问题（第 06 课，待推出）。
+# > - 这里只有一个序列。序列一多，预留却没用上的空间就成了问题（[第 06 课](lessons/06_fragmentation.ipynb)）。
 
 # %% [markdown] lang="en" tags=["question"]
 # ## Questions that people ask

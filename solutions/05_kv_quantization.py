@@ -954,7 +954,7 @@ for size in (8, 16, 32, 128):
 # So tiny-gqa passed because it never learned to look far back. **A test can only show the loss of an ability that the model has**.
 # That is the trap of small models, short prompts, and perplexity alone.
 #
-# A window cuts the number of tokens, s. Before you cut s, manage it, which loses nothing (lessons to come):
+# A window cuts the number of tokens, s. Before you cut s, manage it, which loses nothing ([lesson 06](lessons/06_fragmentation.ipynb) and after):
 #
 # - paging gives room block by block, not for the longest answer;
 # - requests with the same prompt share its blocks;
@@ -964,12 +964,12 @@ for size in (8, 16, 32, 128):
 #
 # Back to the two GPUs. How many requests fit with KIVI's 2-bit codes, once they are all coded?
 
-# %% [markdown] lang="zh" en="c2ac7662"
+# %% [markdown] lang="zh" en="17314395"
 # 在 tiny-gqa 上，大小为 32 的窗口几乎没有代价，有没有 sink 也无所谓。SmolLM2 的最后两行却不是这样。没有 sink 时，困惑度翻倍，因为 loss 多出 0.72 nat，换算成困惑度就是两倍。四个 sink 能挽回大半。但窗口之外的内容已经没了。sink 能保住 loss，却保不住说过的任何话。
 #
 # 所以 tiny-gqa 能过关，是因为它从来没学会回看远处的内容。**测试只能测出模型本来就有的能力损失了多少。** 小模型、短提示词、只看困惑度，陷阱都在这里。
 #
-# 窗口砍的是 token 数 s。在砍 s 之前，先管理好它，这样什么也不丢（后面几课，待推出）：
+# 窗口砍的是 token 数 s。在砍 s 之前，先管理好它，这样什么也不丢（从[第 06 课](lessons/06_fragmentation.ipynb)起）：
 #
 # - 分页：空间一块一块地给，不必按最长的回答预留；
 # - 提示词相同的请求，共用这段提示词的块；
@@ -1074,9 +1074,10 @@ predict("05.requests", value=None)
 # **Open exercises.** *Easy:* give `quantize` groups smaller than the head. What does it cost, what does it win? *Medium:* quantize
 # keys before RoPE, and rotate after reading. What happens to the stripes?
 #
-# **Back:** [04 · GQA and MLA](lessons/04_gqa_and_mla.ipynb)
+# **Back:** [04 · GQA and MLA](lessons/04_gqa_and_mla.ipynb) · **Next:** [06 ·
+# Fragmentation](lessons/06_fragmentation.ipynb)
 
-# %% [markdown] lang="zh" en="7929007c"
+# %% [markdown] lang="zh" en="289b7a56"
 # ## 三句话总结
 #
 # - 缩放因子和零点都要算：int8 以 32 个数为一组是 8.5 位，带零点的 4 位是 5 位，2 位是 3 位。
@@ -1093,4 +1094,4 @@ predict("05.requests", value=None)
 #
 # **开放练习。** *简单*：让 `quantize` 支持比一个头更小的分组。代价是什么，收益是什么？*中等*：在 RoPE 之前量化键，读出之后再旋转。那些条纹会怎样？
 #
-# **上一课：** [04 · GQA 与 MLA](lessons/04_gqa_and_mla.ipynb)
+# **上一课：** [04 · GQA 与 MLA](lessons/04_gqa_and_mla.ipynb) · **下一课：** [06 · 内存碎片](lessons/06_fragmentation.ipynb)

@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   course:
-#     translated: false
-# ---
-
 # %% [markdown] lang="en" tags=["goals"]
 # # 06 · Fragmentation
 #
@@ -16,6 +10,19 @@
 # - say of every slot of a cache whether it is used, and if not, why not;
 # - write first fit and the joining of buddies, and serve a request trace with them;
 # - say what "60% to 80% waste" was measured on, and on what it was not.
+
+# %% [markdown] lang="zh" en="08690d53"
+# # 06 · 内存碎片
+#
+# **内存空着一半，请求却放不进去。**
+#
+# 60 到 90 分钟 · 纯 Python，不需要 GPU · 先学第 02 课
+#
+# 学完这一课，你能够：
+#
+# - 说出缓存里每个槽位是不是用上了；没用上的，说出为什么；
+# - 写出首次适配和伙伴合并，并用它们跑一份请求记录；
+# - 说清“浪费 60% 到 80%”是在什么上测出来的，又不是在什么上测出来的。
 
 # %%
 from fractions import Fraction
@@ -37,6 +44,11 @@ from mini_engine.workload import load_trace, summarize
 #
 # A server has room for the K and V of 8,192 tokens. Call the room for one token a **slot**. Eight requests come, and each
 # gets 1,024 slots in a row. Four of them finish. Then somebody asks for 1,500.
+
+# %% [markdown] lang="zh" en="9fd62834"
+# ## 痛点
+#
+# 一台服务器能放下 8,192 个 token 的 K 和 V。放一个 token 的位置，称为一个**槽位**（slot）。来了八个请求，每个分到 1,024 个连续的槽位。其中四个结束了。这时又来了一个请求，要 1,500 个。
 
 # %% tags=["claim-stranded"]
 memory = FirstFitAllocator(8192)
@@ -60,6 +72,13 @@ except NoRunError as error:
 # Then a slot can be lost in three ways. The names are the vLLM paper's
 # ([Kwon et al., 2023](https://arxiv.org/abs/2309.06180)):
 
+# %% [markdown] lang="zh" en="90f6e1c2"
+# 空闲的槽位有 4,096 个，要 1,500 个的请求却被拒绝了。
+#
+# 原因是[第 01 课](lessons/01_numpy_kv_cache.ipynb)留下的习惯：注意力读的是 `k[0:S]`，一个完整的数组。所以一个请求的所有槽位必须连成一**段**（run）。后面一旦有了邻居，这一段就不能再变长。服务器只好在一开始就把整段预留下来，而那时谁也不知道回答会有多长。
+#
+# 于是，槽位会以三种方式白白浪费掉。下面的名称来自 vLLM 的论文（[Kwon 等，2023](https://arxiv.org/abs/2309.06180)）：
+
 # %% tags=["diagram"]
 svg(*pictures.three_wastes())
 
@@ -68,16 +87,31 @@ svg(*pictures.three_wastes())
 # - **internal**: it lies inside a run and will never be used, because the answer turns out shorter.
 # - **external**: it lies between runs, in a hole too small for the request that waits.
 #
-# In pictures of this lesson and in its film, a colour says whose a slot is, and a pattern what is in it. Only the future
-# separates the first two. While a request runs, no server can tell them apart.
+# Only the future separates the first two. While a request runs, no server can tell them apart.
+#
+# In the pictures and the film of this lesson, a colour says whose a slot is, and a pattern what becomes of it.
 #
 # How bad can it get? First: 2,048 slots are reserved, and the request ends with 200 tokens.
+
+# %% [markdown] lang="zh" en="10deae14"
+# - **预留**（reserved）：留给这个请求以后的 token。在那之前，别人也用不了。
+# - **内部**（internal）：在段的里面，但永远用不上，因为回答没有那么长。也叫内部碎片。
+# - **外部**（external）：在段与段之间的空洞里，而空洞太小，装不下正在等的请求。也叫外部碎片。
+#
+# 前两种只有等到以后才分得开。请求还在运行时，没有哪台服务器能区分它们。
+#
+# 本课的图和动画里，颜色表示槽位是谁的，花纹表示它最后的去向。
+#
+# 浪费能有多严重？第一问：预留了 2,048 个槽位，请求结束时只有 200 个 token。有多少个槽位始终没用上？
 
 # %%
 predict("06.idle", value=None)
 
 # %% [markdown] lang="en"
 # Second: a model whose longest context is 8,192, and a request that ends with 1,024 tokens.
+
+# %% [markdown] lang="zh" en="4298f13b"
+# 第二问：模型的最长上下文是 8,192，请求结束时有 1,024 个 token。用上的占百分之几？
 
 # %%
 predict("06.share", value=None)
@@ -100,6 +134,11 @@ for used, reserved in ((200, 2048), (1024, 8192)):
 #
 # One detail. The last token of an answer is never stored, since no token follows that would look back at it. So a prompt
 # of 50 and an answer of 10 fill 59 slots. The slider `answer` counts stored tokens.
+
+# %% [markdown] lang="zh" en="6abcc58b"
+# 段里有 90.23% 和 87.50% 从没用过。拖动滑块：`made` 是回答已经存下了百分之几。它越大，就有越多预留的槽位变成已用。内部的始终是内部的，直到结束。如果段太短，回答就会被截断：段是不能变长的。
+#
+# 有一个细节。回答的最后一个 token 从来不存，因为后面没有 token 要回看它了。所以 50 个 token 的提示词加 10 个 token 的回答，只占 59 个槽位。滑块 `answer` 指的是存下来的 token 数。
 
 # %%
 panel(
@@ -124,6 +163,19 @@ panel(
 #
 # Small case: one run with size 12, used 5, final 7, and holes (12, 4) and (24, 8). With `next_size` 6 the answer is
 # `(5, 2, 5, 4)`.
+
+# %% [markdown] lang="zh" en="52484b42"
+# ## 练习 6.1 - 数一数槽位
+#
+# 难度 2/5 · 重要性 5/5 · 10 分钟 · 大约 6 行
+#
+# 写出 `count_waste(runs, holes, next_size)`。它返回四个数：已用、预留、内部、外部的槽位各有多少。
+#
+# - 每一段有 `run.size` 个槽位，现在有 `run.used` 个存着 token，最后会有 `run.final` 个。
+# - `holes` 是一串（起点, 大小）。
+# - 正在等的请求需要 `next_size` 个连续的槽位。大小恰好相等的空洞也够用。
+#
+# 小例子：一段的 size 为 12，used 为 5，final 为 7；空洞是 (12, 4) 和 (24, 8)。`next_size` 为 6 时，答案是 `(5, 2, 5, 4)`。
 
 
 # %% exercise="count_waste"
@@ -161,6 +213,25 @@ count_waste = check("06.count_waste", count_waste)
 #
 # Now count the memory of the first cell: with your function, and with the package's own counter.
 
+# %% [markdown] lang="zh" en="62879fa3"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 一段里面有两条分界线：`used` 和 `final`。它们把这一段切成三部分。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 预留是 `final - used`，内部是 `size - final`，对所有段求和。外部则是把小于 `next_size` 的空洞的大小加起来。
+#
+# </details>
+# <details><summary>提示 3：“external: slots of holes too small” 这一项不通过</summary>
+#
+# 每个空洞都要单独看。总和没有意义，因为一段只能放在一个空洞里。
+#
+# </details>
+#
+# 现在来数开头那块内存：一次用你的函数，一次用包里自带的计数。
+
 # %% tags=["claim-three-wastes"]
 for needed in (1024, 1500):
     used, reserved, internal, external = count_waste(list(memory.runs.values()), memory.holes(), needed)
@@ -191,6 +262,25 @@ for needed in (1024, 1500):
 # - Make a new list, and leave `holes` as it is. A hole of 0 slots is no hole.
 #
 # Small case: `first_fit([(0, 2), (5, 4)], 3)` is `(5, [(0, 2), (8, 1)])`.
+
+# %% [markdown] lang="zh" en="9adda4e0"
+# 同样的空洞，对一个请求是空闲的，对另一个就浪费了。外部碎片有多少，要看等的是谁。
+#
+# ## 首次适配
+#
+# 一段该放在哪里？最简单的规则是**首次适配**（first fit）：放进第一个够大的空洞。一个分配器只要两个函数：一个管拿走，一个管归还。
+#
+# ## 练习 6.2 - 拿走一段
+#
+# 难度 2/5 · 重要性 4/5 · 10 分钟 · 大约 6 行
+#
+# 写出 `first_fit(holes, size)`。`holes` 是一串（起点, 大小），按起点排序。要的那一段，放在第一个至少有 `size` 个槽位的空洞的开头。
+#
+# - 返回两样东西：这一段的起点，以及剩下的空洞，同样按起点排序。
+# - 没有够大的空洞，就返回 `None`。
+# - 新建一个列表，不要改动 `holes`。0 个槽位的空洞不算空洞。
+#
+# 小例子：`first_fit([(0, 2), (5, 4)], 3)` 得到 `(5, [(0, 2), (8, 1)])`。
 
 
 # %% exercise="first_fit"
@@ -235,6 +325,31 @@ first_fit = check("06.first_fit", first_fit)
 #
 # Small case: `give_back([(0, 4), (6, 4)], 4, 2)` is `[(0, 10)]`.
 
+# %% [markdown] lang="zh" en="f385e6ee"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 用 `enumerate` 依次看 `holes`，遇到第一个够大的就停下。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 新列表由三部分组成：前面的空洞、这个空洞剩下的、后面的空洞。中间这部分，要么是起点往后移了 `size` 的一个空洞，要么什么也没有。
+#
+# </details>
+# <details><summary>提示 3：“leaves its inputs unchanged” 这一项不通过</summary>
+#
+# `holes.remove` 和 `holes[i] = ...` 会改动调用者的列表。`holes[:i] + rest + holes[i + 1 :]` 是一个新列表。
+#
+# </details>
+#
+# ## 练习 6.3 - 归还
+#
+# 难度 3/5 · 重要性 4/5 · 10 分钟 · 大约 8 行
+#
+# 写出 `give_back(holes, start, size)`：把 `(start, size)` 这一段放回空洞列表，并按起点排序。彼此相接的空洞要合成一个。同样要新建列表。
+#
+# 小例子：`give_back([(0, 4), (6, 4)], 4, 2)` 得到 `[(0, 10)]`。
+
 
 # %% exercise="give_back"
 def give_back(holes, start, size):
@@ -271,6 +386,25 @@ give_back = check("06.give_back", give_back)
 #
 # Your two functions are now an allocator. Here it does what the package's own does, address by address:
 
+# %% [markdown] lang="zh" en="9bef3613"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 把这一段放进列表，排序，再从头走一遍：这个空洞的起点，是不是前一个的终点？
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 另建一个列表。如果其中最后一个空洞恰好在 `first` 处结束，就把它换成更大的一个；否则把当前空洞加到末尾。
+#
+# </details>
+# <details><summary>提示 3：“joins both” 这一项不通过</summary>
+#
+# 一段可能正好填上两个空洞之间的缺口。这时三个变成一个。
+#
+# </details>
+#
+# 你的两个函数合起来就是一个分配器。包里自带的把每一段放在哪里，它也放在哪里：
+
 # %% tags=["claim-own-allocator"]
 yours, ours = HoleListAllocator(64, first_fit, give_back), FirstFitAllocator(64)
 for allocator in (yours, ours):
@@ -292,6 +426,13 @@ assert yours.memory_map() == ours.memory_map()
 # **buddies** of 4. When both are free again, they join. It is fast, and holes stay large. The price for a request of
 # 1,100 slots?
 
+# %% [markdown] lang="zh" en="7d7338a0"
+# 首次适配不会让段变得更长。但请求来来去去，会留下大小不一的空洞。能不能把各段推到一起？可以，这叫**内存整理**（compaction）。可是每挪一段，都要拷贝它的 K 和 V，拷贝期间谁也不能读。
+#
+# ## 伙伴
+#
+# **伙伴分配器**（buddy allocator）天生就有秩序。段的大小只能是 1、2、4、8…… 一段空闲的 8 可以对半分成两个 4，它们互为**伙伴**（buddy）。等两个都空闲了，又合在一起。这样做很快，空洞也保持得很大。代价呢？一个请求要 1,100 个槽位，会因此损失多少个？
+
 # %%
 predict("06.buddy_run", value=None)
 
@@ -310,6 +451,19 @@ predict("06.buddy_run", value=None)
 # - Return the new list, sorted by start.
 #
 # Small case: `buddy_join([(2, 2), (4, 4)], 0, 2)` is `[(0, 8)]`.
+
+# %% [markdown] lang="zh" en="e5c507da"
+# ## 练习 6.4 - 合并伙伴
+#
+# 难度 3/5 · 重要性 3/5 · 15 分钟 · 大约 6 行
+#
+# 怎么分已经写好了，请写怎么合：`buddy_join(holes, start, size)`。所有大小都是 2 的幂，大小为 `size` 的段，起点是 `size` 的倍数。
+#
+# - 两段由同一段对半分出来，就互为伙伴。伙伴的大小相同，起点是 `start ^ size`：恰好翻转那一位。所以 (8, 4) 和 (12, 4) 是伙伴，(4, 4) 和 (8, 4) 不是。
+# - 如果伙伴也在空洞里，就合并：得到大一倍的空洞，起点是两者中较低的那个。然后再找*它的*伙伴，依此类推。
+# - 返回新列表，按起点排序。
+#
+# 小例子：`buddy_join([(2, 2), (4, 4)], 0, 2)` 得到 `[(0, 8)]`。
 
 
 # %% exercise="buddy_join"
@@ -351,6 +505,27 @@ buddy_join = check("06.buddy_join", buddy_join)
 # conversations](https://github.com/Azure/AzurePublicDataset) from Azure. What share is used if each request reserves
 # 8,192 slots?
 
+# %% [markdown] lang="zh" en="28bff9b7"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# (start, size) 的伙伴如果空闲，就是空洞 `(start ^ size, size)`。它在不在里面（`in holes`）？
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 拷贝一份列表。只要伙伴在里面：去掉它，取较小的起点，大小翻倍。最后把 (start, size) 放进去，排序。
+#
+# </details>
+# <details><summary>提示 3：“a buddy that is partly busy is left alone” 这一项不通过</summary>
+#
+# 有的空洞和伙伴起点相同，却比它小。这说明伙伴有一部分正在用。所以大小也要比较。
+#
+# </details>
+#
+# ## 用一份请求记录来试
+#
+# 现在换成真实世界里的长度。这份请求记录（trace）是合成的，平均长度与 Azure 的一份[公开对话记录](https://github.com/Azure/AzurePublicDataset)相同：提示词平均 1,154.7 个 token，回答平均 211.1 个。如果每个请求预留 8,192 个槽位，用上的占百分之几？
+
 # %%
 predict("06.trace_share", value=None)
 
@@ -372,7 +547,7 @@ for reserved in (8192, 2048):
 # slots gets 200 requests of the trace. They wait in line, first come, first served. A prompt takes one step, each
 # further token another. As long as somebody waits, your `count_waste` counts every slot.
 #
-# How long is a run? The vLLM paper compares three rules, all in a buddy allocator, with paging:
+# How long is a run? The vLLM paper compares three rules, all in a buddy allocator, and paging:
 #
 # | rule | reserves | can you build it? |
 # |---|---|---|
@@ -382,6 +557,22 @@ for reserved in (8192, 2048):
 # | paged | nothing: it takes 16 slots at a time, when they are needed | yes, in lesson 07 |
 #
 # The last one is the engine of this course. A stand-in for the model returns token 0, since only slots are counted.
+
+# %% [markdown] lang="zh" en="b590cd1d"
+# 16.7%。改成预留 2,048 个，这个比例会上升，但有 17.6% 的请求会被拒之门外。
+#
+# 这只看了每个请求结束的时候，而它一生中大部分时间都没有那么多 token。所以我们来真正地服务一次。内存有 65,536 个槽位，请求取记录里的 200 个。它们排队等候，先来先服务。提示词用一步，此后每个 token 各用一步。只要还有人在等，你的 `count_waste` 就把每个槽位数一遍。
+#
+# 一段该多长？vLLM 的论文比较了三种规则，都用伙伴分配器；此外还有分页：
+#
+# | 规则 | 预留多少 | 能做出来吗？ |
+# |---|---|---|
+# | max | 最长的上下文，这里是 8,192 | 能，以前就是这么做的 |
+# | pow2 | 提示词，加上向上取到 2 的幂的回答 | 除非事先知道回答有多长 |
+# | oracle | 最后存下多少，就预留多少 | 同上 |
+# | paged | 不预留：需要时再拿，一次 16 个槽位 | 能，见第 07 课 |
+#
+# 最后一种就是这门课的引擎。这里只数槽位，所以用一个替身代替模型，它每次都返回 token 0。
 
 # %% tags=["claim-shares"]
 SLOTS, line = 65_536, lengths[:200]
@@ -439,6 +630,13 @@ picture(pictures.shares, groups=groups, height=3.6)
 # paper's requests had short prompts and long answers, in contexts of 2,048. Ours have long prompts, and a prompt is used
 # from the first step on. If that is the reason, swapping prompt and answer should show it.
 
+# %% [markdown] lang="zh" en="d7477989"
+# 顺序是一样的：max、pow2、oracle、paged。分页在这里用上了 97.2%，在论文里是 96.3%。同时运行的请求是 max 的六倍：50.4 个对 8 个。
+#
+# 连 oracle 也只用上了一半左右，尽管它知道每个请求的长度。内存的 25.6% 损失在取整上，15.5% 损失在空洞里。（论文没有把取整单独列出来，而它的 oracle 没有内部碎片。所以我们把取整也算作外部。）
+#
+# 但中间两个差得多：这里是 51.7% 和 51.9%，论文是 26.8% 和 38.2%。我们没有做任何拟合，所以差别总有原因。论文里的请求提示词短、回答长，上下文最长 2,048。我们的提示词长，而提示词从第一步起就是已用的。如果这就是原因，那么把提示词和回答的长度对调，就应该看得出来。
+
 # %% tags=["claim-swapped"]
 swapped = [(output, prompt) for prompt, output in line]
 print(f"{'swapped':<10}{'used':>10}{'reserved':>10}{'internal':>10}{'external':>10}")
@@ -464,6 +662,17 @@ for rule in RESERVATIONS:
 # PyTorch reserves nothing by itself. Hugging Face's `DynamicCache` concatenates: each token makes a new, longer array.
 # No slot is idle. It pays in another coin:
 
+# %% [markdown] lang="zh" en="caa6ca06"
+# 现在 pow2 和 oracle 用上了 21.1% 和 31.7%，预留的部分增加到原来的好几倍。如果段长是按请求定的，那么谁说得更多，用户还是模型，就很要紧。max 几乎没变：它总是给 8,192 个。
+#
+# 分配器也很要紧。换成首次适配，oracle 能达到 72.6%。所以单说“连续分配”，并不对应哪一个数。
+#
+# ## “60% 到 80%”是在什么上测出来的
+#
+# 你会读到“PyTorch 浪费了 60% 到 80% 的 KV Cache”。这个数出自 vLLM 团队 2023 年的一篇[博客](https://blog.vllm.ai/2023/06/20/vllm.html)。测的是什么，要看他们的论文：作者自己实现的几个 Orca，这种服务器先预留再运行；模型是 OPT-13B，长度取自 ShareGPT。用上 20.4% 到 38.2%，也就是浪费 61.8% 到 79.6%。
+#
+# PyTorch 本身什么也不预留。Hugging Face 的 `DynamicCache` 是拼接：每来一个 token，就新建一个更长的数组。没有一个槽位闲着，但它付出的是另一种代价：
+
 # %% tags=["claim-concatenate", "claim-measured-on"]
 print("waste, from the used shares:", ", ".join(f"{100 - parts[0]:.1f}%" for parts in published.values()))
 there, added = 1000, 1000
@@ -480,6 +689,13 @@ print(f"{there:,} + {added:,} tokens: {copied:,} tokens copied, {peak:,} slots a
 # Watch it happen. Seven requests arrive at the same steps in two memories of 256 slots. One film shows a buddy allocator
 # that even knows each length. The other shows the paged engine, in blocks of 16, where hatched slots are the empty rest
 # of a block. Put the focus on the slider and press the arrow keys. Find the step at which G arrives.
+
+# %% [markdown] lang="zh" en="bcbbf13f"
+# 为了增加 1,000 个 token，它拷贝了 1,499,500 个。而且拷贝时新旧两个数组同时存在，各自都要连续：2,000 个 token 用了 3,999 个槽位。
+#
+# ## 两部动画
+#
+# 来看看过程。两块内存各有 256 个槽位，七个请求在同样的时刻到来。一部动画里是伙伴分配器，它甚至知道每个请求的长度。另一部里是分页引擎，每块 16 个槽位，画斜线的是块里还空着的部分。先选中滑块，再按方向键。找出 G 是在哪一步到来的。
 
 # %%
 arrivals = [
@@ -510,6 +726,11 @@ frame(films, 12)
 # engine and picture agree on that? And what of I, which was refused in the first cell? Here it asks the engine's block
 # pool. Once as it was there, with 700 tokens each. And once at worst: all eight have filled their 1,024 slots.
 
+# %% [markdown] lang="zh" en="0ff33838"
+# 第 12 步。在伙伴分配器那里，G 还在等。它的提示词有 50 个 token，回答有 10 个，要存 59 个，所以需要 64 个连续的槽位，而空闲的只有 32 个。在分页的内存里，G 从第 10 步起就在运行了，用的是块 14、15、16 和 6。最后这块离其他三块很远，可谁也不在意。
+#
+# 再比较计数。伙伴分配器分出了 224 个槽位，存了 107 个 token；分页是 208 个和 161 个。公式、引擎和图对得上吗？还有开头被拒绝的 I，又会怎样？下面让它向引擎的块池申请。第一次和开头一样，每个请求 700 个 token。第二次是最坏的情况：八个请求都用满了 1,024 个槽位。
+
 # %% tags=["claim-stranded-no-more", "claim-three-ways"]
 shown = next(one for one in frames(engine) if one.step == 12)
 event = next(event for event in engine.film if event["kind"] == "step" and event["step"] == 12)
@@ -539,8 +760,9 @@ for tokens in (700, 1024):
 #
 # Difficulty 4/5 · importance 4/5 · 20 minutes · about 20 lines
 #
-# An allocator fails quietly. So write the test first. Your function is given `make`, and `make(12)` is a new allocator of 12 slots. Raise AssertionError if it is broken. Nine broken ones are waiting. Each is
-# tried alone, for at most 10 million steps of your code.
+# An allocator fails quietly. So write the test first. Your function is given `make`, and `make(12)` is a new allocator
+# of 12 slots. Raise AssertionError if it is broken. Nine broken ones are waiting. Each is tried alone, for at most 10
+# million steps of your code.
 #
 # - `allocate(name, tokens, reserve=n, final=m)` returns the start of a run of n slots. The request has `tokens` now and m in the
 #   end, or n if you leave m out. `NoRunError` if no hole is large enough: then nothing has changed, and the same name
@@ -552,6 +774,30 @@ for tokens in (700, 1024):
 # - Where a run goes is the allocator's business. Best fit is right too, and must pass.
 #
 # Here is one of the nine. It passes every test that fills its runs to the end:
+#
+# ```python
+# def free(self, request_id):
+#     run = self.runs[request_id]
+#     run.size = max(run.used, 1)
+#     super().free(request_id)
+# ```
+
+# %% [markdown] lang="zh" en="9c5af395"
+# 每个请求 700 个 token 时，有 2,560 个槽位根本没有分出去，I 本来连等都不用等。最坏的情况下，它拿到的是别人归还的块，不连续。对块来说，这没有区别。
+#
+# ## 练习 6.5 - 找出 bug
+#
+# 难度 4/5 · 重要性 4/5 · 20 分钟 · 大约 20 行
+#
+# 分配器出错时不声不响，所以先写测试。你的函数会拿到 `make`，`make(12)` 是一个有 12 个槽位的新分配器。如果它是坏的，就抛出 AssertionError。有九个坏的在等着你。每一个都单独测试，你的代码最多运行 1,000 万步。
+#
+# - `allocate(name, tokens, reserve=n, final=m)` 返回一段 n 个槽位的起点。请求现在有 `tokens` 个 token，最后有 m 个；不写 m，就是 n 个。没有够大的空洞时抛出 `NoRunError`：这时什么都没有改变，同一个名字还可以再申请。如果它已经有一段，就抛出 `ValueError`。
+# - `append(name, k)` 增加 k 个 token。如果会超过它的 `final`，就抛出 `ValueError`。
+# - `free(name)` 把整段收回；第二次再收，抛出 `KeyError`。
+# - `holes()` 按顺序列出空洞，相接的算一个。`waste(next_size=1)` 是（已用, 预留, 内部, 外部, 空闲）。
+# - 段放在哪里，是分配器自己的事。最佳适配（best fit）也是对的，必须通过。
+#
+# 下面是九个中的一个。凡是把每一段都用满的测试，都拦不住它：
 #
 # ```python
 # def free(self, request_id):
@@ -621,6 +867,27 @@ my_tests = bugs_caught(my_tests, "06")
 #
 # Three cases for the other side:
 
+# %% [markdown] lang="zh" en="efb1d536"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 每个漏网的 bug，检查都会告诉你该看哪里。`refuses(KeyError, memory.free, "a")` 为真，表示这次调用确实抛出了那种错误。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 用三段 4 个槽位的填满 12 个槽位，每段一个 token，`final` 为 3。看看 `waste()`。释放最低和最高的两段，申请 5 个槽位，连续两次。再释放剩下的一段，申请全部 12 个。
+#
+# </details>
+# <details><summary>提示 3：正确的分配器被拒绝了</summary>
+#
+# 不要指望请求 "a" 一定在槽位 0。按起点排序，就知道谁在最低处：`sorted(starts, key=starts.get)`。
+#
+# </details>
+#
+# ## 什么时候连续分配就好，什么时候不必分页
+#
+# 也替另一边说三种情况：
+
 # %% tags=["claim-last-block", "claim-counter-example"]
 same = [(512, 512)] * 256  # a batch job: every request alike
 served = serve(same, FirstFitAllocator(SLOTS), reserve="max", max_len=1024)
@@ -643,11 +910,23 @@ print(f"the longest request that uses less has {worst} tokens")
 # There is a third way. The GPU's own page tables can make scattered memory look contiguous: vAttention ([Prabhu et al.,
 # 2024](https://arxiv.org/abs/2405.04437)). Kernels stay as they were, but the driver's pages are large, often 2 MiB.
 
+# %% [markdown] lang="zh" en="53a702b0"
+# - **长度相同。** 一批离线任务，所有请求都一样长，每个给一段 1,024：没有外部碎片，内部碎片也几乎没有。剩下的是预留的四分之一，那部分分页能用上。
+# - **短请求。** 分页仍然会损失最后一块的末尾。“零浪费”是错的：17 个 token 放在 16 个一块里，只用上 53.1%。从 354 个 token 起，才保证有 96%。
+# - **读取。** 连续的一段可以一口气读完。分页的需要一张表，还要有会查表的 kernel，见第 07 课。
+#
+# 还有第三条路。GPU 自己的页表能让分散的内存看起来连续，例如 vAttention（[Prabhu 等，2024](https://arxiv.org/abs/2405.04437)）。kernel 不用改，但驱动的页很大，常常是 2 MiB。
+
 # %% [markdown] lang="en" tags=["self-check"]
 # ## Check yourself
 #
 # A model of 13e9 parameters in bf16 keeps 819,200 B of K and V for each token. A GPU has 12 GiB for them. First, how many
 # requests run if each reserves 2,048 slots? Then, how many of 500 tokens are held in blocks of 16?
+
+# %% [markdown] lang="zh" en="56664c34"
+# ## 自测
+#
+# 一个 13e9 参数的 bf16 模型，每个 token 的 K 和 V 占 819,200 B。GPU 还有 12 GiB 留给它们。先问：每个请求预留 2,048 个槽位，能同时运行多少个？再问：每块 16 个槽位，能放下多少个 500 个 token 的请求？
 
 # %% tags=["self-check"]
 room, per_token = 12 * 2**30, 2 * 40 * 40 * 128 * 2  # K and V, 40 layers, 40 heads of 128, 2 bytes
@@ -670,6 +949,21 @@ predict("06.paged_fit", value=None)
 #
 # With paging, `--max-model-len` reserves nothing. It only says which requests are refused.
 
+# %% [markdown] lang="zh" en="3be33a1a"
+# ## 在生产系统中
+#
+# 名称以 2026 年 vLLM 和 SGLang 的 main 分支，以及 Transformers 5.24.0 为准。
+#
+# | 本课 | vLLM | SGLang | Transformers |
+# |---|---|---|---|
+# | 按最长的预留 | 已不再用 | 已不再用 | `StaticCache`，`max_cache_len` |
+# | 拼接 | - | - | `DynamicCache` |
+# | 分配块 | `BlockPool` | `TokenToKVPoolAllocator` | - |
+# | 一块有几个槽位 | `--block-size` | `--page-size`，默认为 1 | - |
+# | 最长的请求 | `--max-model-len` | `--context-length` | `max_position_embeddings` |
+#
+# 有了分页，`--max-model-len` 就不预留任何东西了，只决定哪些请求会被拒绝。
+
 # %% [markdown] lang="en" tags=["limits"]
 # > **What this does not show**
 # >
@@ -679,6 +973,16 @@ predict("06.paged_fit", value=None)
 # > - The paper's experiment. We have neither its lengths nor its baselines, so only the order can be compared.
 # > - Memory outside the cache. PyTorch's own allocator fragments as well.
 # > - Preemption. The paged engine put 35 requests back into the line. Lesson 14 counts what that costs.
+
+# %% [markdown] lang="zh" en="83abf087"
+# > **这一课没有说明的事**
+# >
+# > - 时间。这里一步就是一步，不管其中有多少请求在运行。
+# > - 到达时刻。所有请求一开始就在等。服务器如果空闲，浪费了槽位也没人在意。
+# > - 原始的请求记录。我们的是合成的，而且只用了其中 200 个请求。
+# > - 论文的实验。我们没有它的长度，也没有它的对照系统，所以只能比较顺序。
+# > - 缓存之外的内存。PyTorch 自己的分配器也会产生碎片。
+# > - 抢占。分页引擎有 35 次把请求放回了队列。代价是多少，第 14 课再算。
 
 # %% [markdown] lang="en" tags=["question"]
 # ## Questions that people ask
@@ -706,6 +1010,30 @@ predict("06.paged_fit", value=None)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="0b8173ce"
+# ## 常见问题
+#
+# <details><summary>用了分页，就不可能有外部碎片了吗？</summary>
+#
+# 是的，只要所有的块一样大：任何一个空闲块都能给任何请求用。不过，空闲块不够时，提示词还是要等。paged 那一行把这些块算作外部，占 2.3%。
+#
+# </details>
+# <details><summary>为什么不猜一猜回答有多长？</summary>
+#
+# 有人这么做，对调度也有帮助。但对内存来说，猜短了，这一段又不能变长。
+#
+# </details>
+# <details><summary>预留的部分真的算浪费吗？</summary>
+#
+# 在它空着的几百步里，本来可以运行另一个请求。
+#
+# </details>
+# <details><summary>内存用得更满，服务器就更快吗？</summary>
+#
+# 每一步能运行更多的请求。在解码阶段，这几乎不花时间（[第 03 课](lessons/03_roofline.ipynb)），直到碰上别的瓶颈。
+#
+# </details>
+
 # %% [markdown] lang="en" tags=["zh"]
 # ## In three lines
 #
@@ -726,4 +1054,24 @@ predict("06.paged_fit", value=None)
 # *Research:* the used share of the buddy oracle depends on how lengths lie between powers of two. Are there lengths for
 # which it beats first fit?
 #
-# **Back:** [05 · KV quantization](lessons/05_kv_quantization.ipynb) · **Next:** 07 · Block tables (to come)
+# **Back:** [05 · KV quantization](lessons/05_kv_quantization.ipynb) · **Next:**
+# [07 · Block tables](lessons/07_block_tables.ipynb)
+
+# %% [markdown] lang="zh" en="ad6622ca"
+# ## 三句话总结
+#
+# - 连续的一段，必须在知道长度之前就预留。于是槽位会浪费在预留、内部碎片和外部碎片上。
+# - 浪费多少，取决于预留规则、分配器，以及谁说得更多。在我们的记录上，max 用上 15.6%，分页引擎用上 97.2%。
+# - “60% 到 80%”是在先预留的服务器上测出来的。拼接不浪费槽位，但每来一个 token 就要把全部内容拷贝一遍。
+#
+# | 术语 | 英文 | 常见的说法 | 含义 |
+# |---|---|---|---|
+# | 槽位 | slot | “缓存项” | 放一个 token 的 K 和 V 的位置 |
+# | 内部碎片 | internal fragmentation | “填充” | 段里永远用不上的槽位 |
+# | 外部碎片 | external fragmentation | “空洞” | 空闲、但每一片都太小的槽位 |
+# | 伙伴分配器 | buddy allocator | “2 的幂” | 段可以对半分开，再合起来 |
+# | 内存整理 | compaction | “碎片整理” | 靠拷贝把各段推到一起 |
+#
+# **开放练习。** *简单*：让 `first_fit` 选最合身的空洞。在这份记录上，oracle 用上的比例会上升吗？*中等*：给 `HoleListAllocator` 加上内存整理，数一数拷贝了多少槽位，换回了多少浪费？*研究*：用伙伴分配器时，oracle 用上多少，要看各个长度落在两个 2 的幂之间的什么位置。有没有哪些长度，能让它胜过首次适配？
+#
+# **上一课：** [05 · KV 量化](lessons/05_kv_quantization.ipynb) · **下一课：** [07 · 块表](lessons/07_block_tables.ipynb)

@@ -176,6 +176,25 @@ def test_any_error_on_a_wrong_one_catches_it(cell: Cell, capsys: pytest.CaptureF
     assert "your tests caught 2 of 10 bugs" in text
 
 
+def test_the_line_of_a_catch_is_the_tests_own_not_its_helpers(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
+    source = """
+    def refuses(kind, call, *arguments):
+        try:
+            call(*arguments)
+        except kind:
+            return True
+        raise AssertionError(kind)
+
+    def mine(make):
+        memory = make(8)
+        memory.allocate("a", 1, reserve=8)
+        memory.free("a")
+        refuses(KeyError, memory.free, "a")
+    """
+    bugs_caught(cell(source)["mine"], "06")
+    assert "✓ caught: frees what it does not have  (mine, line 13)" in capsys.readouterr().out
+
+
 def test_both_functions_run_and_are_counted(cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
     """Each from a namespace of its own: the steps of the first are counted, too."""
     endless = cell("def endless(make):\n    while True: pass")["endless"]

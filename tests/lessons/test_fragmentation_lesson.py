@@ -135,6 +135,16 @@ def test_a_learners_functions_are_the_ones_that_serve():
     assert calls["buddy_join"] >= 32
 
 
+@pytest.mark.parametrize("place", range(4))
+def test_all_four_counts_are_used(place):
+    def count(*memory):
+        right = count_waste(*memory)
+        return *right[:place], right[place] + 1, *right[place + 1 :]
+
+    with pytest.raises(ValueError, match="must add up to 8 slots"):
+        serve([(2, 3), (1, 1)], FirstFitAllocator(8), count=count, max_len=8)
+
+
 def test_serving_by_hand():
     """Room for one: A (2 + 3) holds 2, 3 and 4 tokens in its three steps, then B takes its place, and nobody waits."""
     served = serve([(2, 3), (1, 1)], FirstFitAllocator(8), reserve="max", max_len=8)
