@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from mini_engine.kernels import is_interpreted
-from tests.kernels.memory import checked, poisoned_memory
+from mini_engine.kernels import is_interpreted, memory_check
+from tests.kernels.memory import poisoned_memory
 from tests.kernels.worlds import Run, check_numbers, errors, make_world
 
 needs_interpreter = pytest.mark.skipif(
@@ -65,7 +65,7 @@ def check_reads(run: Run, **shape: object) -> None:
     skip_unless_interpreted()
     for num_splits in (1, 3):
         world = make_world(RAGGED, **shape)
-        with checked() as reads:
+        with memory_check(record=True) as reads:
             run(world, num_splits=num_splits)
         places = [world.place(*at) for at in world.slots()]
         for name, pool in (("k", world.k), ("v", world.v)):

@@ -59,3 +59,9 @@ def test_kernels_import_torch_triton_and_numpy_only():
             for name in names:
                 assert name.split(".")[0] in allowed, f"{path.name} imports {name}"
                 assert not name.startswith("mini_engine.") or name.startswith("mini_engine.kernels"), path.name
+
+
+def test_no_public_name_is_a_module_of_its_own():
+    """Importing such a module would put it in the place of the function."""
+    modules = {path.stem for path in FOLDER.glob("*.py")}
+    assert not modules & set(mini_engine.kernels.__all__)

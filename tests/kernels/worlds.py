@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from mini_engine.attention import paged_decode_attention
-from mini_engine.kernels import is_interpreted
-from tests.kernels.memory import checked
+from mini_engine.kernels import is_interpreted, memory_check
 
 NOWHERE = 2**31 - 1
 """What stands in table entries that no token needs."""
@@ -120,7 +119,7 @@ def gqa_run(decode: Callable[..., torch.Tensor]) -> Run:
     """`paged_gqa_decode`, or one to be compared with it, as a Run."""
 
     def run(world: World, **options: object) -> torch.Tensor:
-        with checked():
+        with memory_check():
             return _here(decode(
                 *_there(world.q, world.k, world.v, world.tables, world.lengths), world.scale, window=world.window,
                 **dict(zip(("k_scale", "v_scale"), _there(world.k_scale, world.v_scale))), **options,
@@ -135,7 +134,7 @@ def mla_run(decode: Callable[..., torch.Tensor]) -> Run:
     def run(world: World, **options: object) -> torch.Tensor:
         q_latent, q_rope = world.q.tensor_split([world.value_dim], dim=-1)
         scale = None if world.k_scale is None else world.k_scale[..., 0]
-        with checked():
+        with memory_check():
             return _here(decode(
                 *_there(q_latent, q_rope, world.k[:, :, 0], world.tables, world.lengths), world.scale,
                 latent_scale=_there(scale)[0], **options,
