@@ -154,6 +154,16 @@ def test_what_could_never_run_is_turned_away_and_counted(options, reason):
     assert "2 requests turned away" in str(summarize(result))
 
 
+@pytest.mark.parametrize("batching", ["iteration", "static"])
+def test_prompts_stay_whole_unless_they_may_be_cut(batching):
+    trace = trace_of((0.0, 100, 2), (0.0, 30, 2))
+    assert simulate(trace, batching=batching, max_num_batched_tokens=40).rejections == {"over the token budget": 1}
+    assert simulate(trace, batching="chunked", max_num_batched_tokens=40).rejections == {}
+    many = trace_of(*((0.0, 1500, 2) for _ in range(20)))  # more than any budget that is not made for them
+    result = simulate(many, batching=batching, record=True)
+    assert all(chunk.num_tokens in (1, 1500) for step in result.steps for chunk in step.chunks)
+
+
 def test_a_prompt_as_long_as_the_context_has_no_room_for_an_answer_and_is_no_error():
     result = run(trace_of((0.0, 40, 5), (0.0, 39, 5)), max_model_len=40)
     assert [(each.number, each.num_output_tokens) for each in result.served] == [(0, 0), (1, 1)]

@@ -58,12 +58,12 @@ def test_exact_steps_give_the_constants_back(name):
 
 
 def test_late_steps_do_not_move_the_middle():
-    """A fifth of noise, and now and then a step that takes four times as long: half of the steps stay on either side."""
-    steps = steps_of(TRUE["all four"], noise=0.2)
+    """Steps that take up to twice as long, now and then five times: half of them stay on either side."""
+    steps = steps_of(TRUE["all four"], noise=1.0)
     cost = StepCost(MODEL, GPU, efficiency=fit_efficiency(steps, StepCost(MODEL, GPU)))
     errors = [error_of(cost.seconds(step.work, step.num_seqs), step.seconds) for step in steps]
     assert abs(sorted(errors)[len(errors) // 2]) < 0.01
-    assert sorted(abs(error) for error in errors)[len(errors) // 2] < 0.1
+    assert sorted(abs(error) for error in errors)[len(errors) // 2] < 0.3
 
 
 def test_too_few_steps_are_refused():

@@ -78,6 +78,24 @@ def test_layers_with_windows_read_their_windows():
         assert read == kv_bytes_hybrid(model, model.layer_windows, context, "bf16") - of_one
 
 
+@pytest.mark.parametrize(("start", "n"), [(0, 3000), (900, 300), (5000, 1), (5000, 2000), (1023, 2)])
+def test_a_chunk_reads_each_key_that_one_of_its_tokens_sees_once(start, n):
+    """A window of 1,024: token at position p sees p - 1023 .. p."""
+    model = get_model("gemma-3-27b")
+    read = StepCost(model, H100).work([chunk(start, n)], 1).bytes - StepCost(model, H100).work([chunk(0, n)], 1).bytes
+    per_layer = 2 * 2 * model.num_key_value_heads * model.head_dim
+
+    def bytes_of(first: int) -> int:
+        total = 0
+        for window in model.layer_windows:
+            seen = {k for at in (first, first + n - 1) for k in range(max(0, at - (window or at + 1) + 1), at + 1)}
+            oldest = min(seen)
+            total += (first + n - oldest) * per_layer
+        return total
+
+    assert read == bytes_of(start) - bytes_of(0)
+
+
 def test_a_batch_draws_more_experts_than_a_token():
     cost = StepCost(get_model("mixtral-8x7b"), H100, tp=2)
     one, many = (cost.work([chunk(0, 1)] * n, n).bytes for n in (1, 64))
