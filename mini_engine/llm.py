@@ -71,6 +71,10 @@ class LLM:
             from mini_engine.models import load_model
 
             library = "torch" if backend == "triton" else backend
+            if backend == "triton" and device is None:
+                from mini_engine.kernels import kernel_device
+
+                device = kernel_device()
             model = load_model(model, backend=cast(Any, library), device=device, dtype=dtype)
         elif not all(hasattr(model, part) for part in ("model", "tokenizer", "spec")):
             raise ValueError(f"model={model!r}: must be a name, a path, or what load_model returned")

@@ -15,6 +15,7 @@ _EXPORTS = {
     "WildAccessError": "mini_engine.kernels.memory",
     "combine": "mini_engine.kernels.split_combine",
     "is_interpreted": "mini_engine.kernels._mode",
+    "kernel_device": "mini_engine.kernels.launch",
     "memory_check": "mini_engine.kernels.memory",
     "paged_gqa_decode": "mini_engine.kernels.gqa_decode",
     "paged_mla_decode": "mini_engine.kernels.mla_decode",
@@ -27,6 +28,7 @@ __all__ = [
     "WildAccessError",
     "combine",
     "is_interpreted",
+    "kernel_device",
     "memory_check",
     "paged_gqa_decode",
     "paged_mla_decode",
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from mini_engine.kernels._mode import TritonMissingError, TritonModeError, is_interpreted
     from mini_engine.kernels.cache_write import write_kv
     from mini_engine.kernels.gqa_decode import paged_gqa_decode
+    from mini_engine.kernels.launch import kernel_device
     from mini_engine.kernels.memory import WildAccessError, memory_check
     from mini_engine.kernels.mla_decode import paged_mla_decode
     from mini_engine.kernels.split_combine import combine

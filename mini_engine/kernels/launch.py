@@ -19,6 +19,11 @@ class Target(NamedTuple):
     num_processors: int
 
 
+def kernel_device() -> torch.device:
+    """Where tensors for the kernels belong: on the GPU where they are compiled, on the CPU where they are interpreted."""
+    return torch.device("cpu" if is_interpreted() else "cuda")
+
+
 @cache
 def target(device: torch.device) -> Target:
     """The target of tensors on this device. ValueError for CPU tensors where kernels are compiled."""

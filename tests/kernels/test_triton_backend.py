@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("triton", reason="the kernels need Triton, which is not installed here")
 
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -20,7 +21,7 @@ from mini_engine import LLM, EngineConfig, LLMEngine, ModelSpec, SamplingParams
 from mini_engine.attention import causal_attention
 from mini_engine.backends import TorchBackend, TritonBackend
 from mini_engine.cache import CacheOp
-from mini_engine.kernels import paged_gqa_decode, paged_mla_decode, write_kv
+from mini_engine.kernels import kernel_device, paged_gqa_decode, paged_mla_decode, write_kv
 from mini_engine.models import random_model
 from tests.backends.schedules import check_any_schedule, make_batch, poison
 from tests.deepseek import uncached_logits
@@ -161,6 +162,16 @@ def test_a_kernel_of_ones_own_generates_the_text(request, name, kernel):
     assert (calls.count("decode"), calls.count("write")) == (2 * layers, 3 * layers)  # the first step is a prompt
     (expected,) = LLM(loaded, num_blocks=20).generate("Call me", params)
     assert output.outputs[0].text == expected.outputs[0].text
+
+
+def test_a_model_by_name_is_loaded_where_the_kernels_run(tiny_gqa):
+    assert kernel_device() == torch.device("cpu")
+    llm = LLM("tiny-gqa", "triton", num_blocks=20)
+    assert isinstance(llm.engine.backend, TritonBackend)
+    assert llm.model.device == kernel_device()
+    params = SamplingParams(temperature=0, max_tokens=2)
+    ours, theirs = (x.generate("It was", params)[0].outputs[0].token_ids for x in (llm, LLM(tiny_gqa)))
+    assert ours == theirs
 
 
 def test_half_precision_models_run(models):
