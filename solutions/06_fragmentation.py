@@ -136,7 +136,7 @@ for used, reserved in ((200, 2048), (1024, 8192)):
 # of 50 and an answer of 10 fill 59 slots. The slider `answer` counts stored tokens.
 
 # %% [markdown] lang="zh" en="6abcc58b"
-# 段里有 90.23% 和 87.50% 从没用过。拖动滑块：`made` 是回答已经存下了百分之几。它越大，就有越多预留的槽位变成已用。内部的始终是内部的，直到结束。如果段太短，回答就会被截断：段是不能变长的。
+# 这两段里，分别有 90.23% 和 87.50% 从没用过。拖动滑块：`made` 是回答已经存下了百分之几。它越大，就有越多预留的槽位变成已用。内部的始终是内部的，直到结束。如果段太短，回答就会被截断：段是不能变长的。
 #
 # 有一个细节。回答的最后一个 token 从来不存，因为后面没有 token 要回看它了。所以 50 个 token 的提示词加 10 个 token 的回答，只占 59 个槽位。滑块 `answer` 指的是存下来的 token 数。
 
@@ -524,7 +524,7 @@ buddy_join = check("06.buddy_join", buddy_join)
 #
 # ## 用一份请求记录来试
 #
-# 现在换成真实世界里的长度。这份请求记录（trace）是合成的，平均长度与 Azure 的一份[公开对话记录](https://github.com/Azure/AzurePublicDataset)相同：提示词平均 1,154.7 个 token，回答平均 211.1 个。如果每个请求预留 8,192 个槽位，用上的占百分之几？
+# 现在换成实际会遇到的长度。这份请求记录（trace）是合成的，平均长度与 Azure 的一份[公开对话记录](https://github.com/Azure/AzurePublicDataset)相同：提示词平均 1,154.7 个 token，回答平均 211.1 个。如果每个请求预留 8,192 个槽位，用上的占百分之几？
 
 # %%
 predict("06.trace_share", value=None)
@@ -886,7 +886,7 @@ my_tests = bugs_caught(my_tests, "06")
 #
 # ## 什么时候连续分配就好，什么时候不必分页
 #
-# 也替另一边说三种情况：
+# 下面三种情况，说的是另一面：
 
 # %% tags=["claim-last-block", "claim-counter-example"]
 same = [(512, 512)] * 256  # a batch job: every request alike

@@ -166,6 +166,7 @@ def test_rows_of_films_side_by_side_stand_at_one_height(step: int) -> None:
     plain = runs.engine(16, 16, enable_prefix_caching=False)
     films = {"buddy": replay(arrivals, BuddyAllocator(512), max_len=128), "paged": replay(arrivals, plain)}
     for still in (frame(films, step), film(films).stills[step]):
+        assert still.img.startswith('<div style="display:flex'), "no image of its own line"
         old, new = (view.scene.draw(view.frame) for view in still.views)
         assert heights(old) == heights(new)
         assert re.search(r'viewBox="([^"]*)"', old)[1] == re.search(r'viewBox="([^"]*)"', new)[1]

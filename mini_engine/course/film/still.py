@@ -54,18 +54,21 @@ class Still:
     def img(self) -> str:
         """HTML: an image for each film, side by side where the page is wide enough. The first one's words tell of all."""
         alt = html.escape(self.words, quote=True)
-        share = "" if len(self.views) == 1 else f"width:{98 // len(self.views)}%;min-width:min(100%,25em);"
+        share = "" if len(self.views) == 1 else "flex:1 1 25em;min-width:0;max-width:min(100%,42em);height:auto"
         images = []
         for number, view in enumerate(self.views):
             image = (
-                f'<img class="film-frame" style="{share}max-width:100%;vertical-align:top" '
+                f'<img class="film-frame" style="max-width:100%;vertical-align:top;{share}" '
                 f'src="{_uri(view.scene.draw(view.frame))}" alt="{"" if number else alt}">'
             )
             if view.narrow_scene is not None:
                 small = _uri(view.narrow_scene.draw(view.frame)).replace(" ", "%20")  # a space would end the address
                 image = f'<picture><source media="(max-width:{NARROW_WINDOW}px)" srcset="{small}">{image}</picture>'
             images.append(image)
-        return " ".join(images)
+        if len(images) == 1:
+            return images[0]
+        # In a box of its own: notebooks put an image that stands alone on a line of its own.
+        return f'<div style="display:flex;flex-wrap:wrap;align-items:flex-start;gap:8px">{"".join(images)}</div>'
 
     def save(self, path: str | Path) -> Path:
         """Write the picture as an SVG file."""
