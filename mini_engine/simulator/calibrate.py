@@ -140,6 +140,8 @@ def fit_efficiency(steps: Sequence[MeasuredStep], cost: StepCost) -> Efficiency:
     middle, as a step can be late by any factor but not early; so all four are scaled until half of the steps take longer.
     A rate that the steps do not show, because something else takes all the time, becomes a thousand times the peak, so that
     it does not count.
+    On one model the weights are read in every step, so the fit can hardly tell the overhead of a step from reading them:
+    their sum is what the steps say, and what another model would take is not.
     ValueError for fewer than eight steps: four constants would explain anything.
     """
     if len(steps) < 8:
