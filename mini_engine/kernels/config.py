@@ -40,6 +40,7 @@ GQA = {
         "float int8": KernelConfig(BLOCK_H, 16, 8, 1),
     },
 }
+GQA["sm_80"] = GQA["nvidia"] | {"half int8": KernelConfig(BLOCK_H, 32, 4, 2)}
 MLA = {
     "interpreter": {
         "half": KernelConfig(BLOCK_H, 64, 1, 1),
@@ -71,8 +72,9 @@ def gqa_config(arch: str, head_dim: int, bits: int, pool_bits: int | None = None
     (None: the same).
     """
     rows = GQA[arch if arch in GQA else family(arch)]
-    if bits > 16 and pool_bits == 8:
-        return rows["float int8"]
+    int8 = ("float" if bits > 16 else "half") + " int8"
+    if pool_bits == 8 and int8 in rows:
+        return rows[int8]
     return rows[("float" if bits > 16 else "half") + (" wide" if head_dim > 128 else "")]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -35,8 +35,12 @@ def target(device: torch.device) -> Target:
             "TRITON_INTERPRET=1 before Python starts"
         )
     found = torch.cuda.get_device_properties(device)
-    arch = getattr(found, "gcnArchName", "").partition(":")[0] or f"sm_{found.major}{found.minor}"
-    return Target(arch, found.multi_processor_count)
+    return Target(arch_of(found, is_amd=torch.version.hip is not None), found.multi_processor_count)
+
+
+def arch_of(properties: Any, *, is_amd: bool) -> str:
+    """Such as "sm_90" or "gfx942", from a device's properties, of which torch for NVIDIA fills gcnArchName with the GPU's name."""
+    return properties.gcnArchName.partition(":")[0] if is_amd else f"sm_{properties.major}{properties.minor}"
 
 
 def check_shape(name: str, tensor: torch.Tensor, *shape: int | None, contiguous: bool = True) -> None:

@@ -22,7 +22,7 @@ class TorchWeights:
         rows = [shape[0] for shape in shapes]
         whole = torch.empty((sum(rows), *shapes[0][1:]), device=self.device, dtype=self.dtype)
         for name, part in zip(names, whole.split(rows)):
-            part.copy_(torch.from_numpy(self.checkpoint.read(name)))
+            part.copy_(torch.as_tensor(self.checkpoint.read(name)))
             if not part.isfinite().all():
                 raise CorruptModelError(not_finite(self.checkpoint, name, self.dtype))
         return whole

@@ -50,6 +50,18 @@ def test_what_was_found_to_fit():
     assert mla_config("sm_90", 16, 16).block_h == 16
 
 
+def test_an_arch_is_named_by_its_numbers_or_by_amd():
+    from types import SimpleNamespace
+
+    pytest.importorskip("triton", reason="the kernels need Triton, which is not installed here")
+    from mini_engine.kernels.launch import arch_of
+
+    nvidia = SimpleNamespace(gcnArchName="NVIDIA A100-SXM4-80GB", major=8, minor=0)  # torch's, as it is
+    amd = SimpleNamespace(gcnArchName="gfx942:sramecc+:xnack-", major=9, minor=4)
+    assert arch_of(nvidia, is_amd=False) == "sm_80"
+    assert arch_of(amd, is_amd=True) == "gfx942"
+
+
 def test_kernels_import_torch_triton_and_numpy_only():
     allowed = {"torch", "triton", "numpy", "mini_engine", *sys.stdlib_module_names}
     for path in FOLDER.glob("*.py"):

@@ -148,3 +148,16 @@ def test_random_models_repeat_and_differ():
 def test_shapes_that_cannot_be_built(changes, message):
     with pytest.raises(UnsupportedModelError, match=message):
         random_model(replace(SPEC, **changes))
+
+
+def test_weights_drawn_by_the_device_are_those_of_their_seed():
+    one, again, other = (random_model(SPEC, seed=seed, drawn_on_device=True) for seed in (5, 5, 6))
+    assert torch.equal(one.embed, again.embed)
+    assert not torch.equal(one.embed, other.embed)
+    assert not torch.equal(one.embed, random_model(SPEC, seed=5).embed)
+    assert (one.norm == 1).all()
+    assert abs(one.embed.float().std().item() * SPEC.hidden_size**0.5 - 1) < 0.1
+    rows = one.forward(IDS, range(20), GrowingCache(SPEC).attend)
+    assert rows.isfinite().all()
+    with pytest.raises(ValueError, match="'numpy' are drawn by the host"):
+        random_model(SPEC, backend="numpy", drawn_on_device=True)
