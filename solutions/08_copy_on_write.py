@@ -374,7 +374,9 @@ forked.fork("a", 0, last_token_id=20)
 forked.fork("a", 0, last_token_id=30)
 while forked.has_unfinished_requests():
     forked.step()
-film(forked)
+player = film(forked)
+player.slider.index = 1  # the fork; one key press further, the copies
+player
 
 # %% tags=["claim-film"]
 frame(forked, 1)

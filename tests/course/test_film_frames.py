@@ -166,8 +166,12 @@ def test_between_steps() -> None:
     engine.reset_prefix_cache()
     film = frames(engine)
     assert [frame.label for frame in film] == ["step 0", "before step 1", "step 1", "after step 1"]
-    assert sentences(film[1]) == ["A1 branches off from A0 and shares blocks 1 and 2: nothing is copied."]
+    assert sentences(film[1]) == [
+        "A1 branches off from A0 and shares blocks 1 and 2: nothing is copied.",
+        "Block 2 is not full: who writes there while others share it copies it first.",
+    ]
     assert [block.refs for block in film[1].blocks[:2]] == [2, 2]
+    assert [block.marks for block in film[1].blocks[:3]] == [("share",), ("share",), ()]
     assert film[2].deeds_of("copy")[0][1:5] == ("A0", (2,), (3,), ("A1",))
     assert sentences(film[3]) == [
         "A2 and A3 branch off from A0 and share blocks 1 and 3: nothing is copied.",

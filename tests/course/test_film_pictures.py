@@ -36,6 +36,11 @@ def texts(svg: str) -> list[str]:
     return found
 
 
+def bars(svg: str) -> str:
+    """The coloured parts of the memory's cells."""
+    return "".join(re.findall(r'<g class="bars">.*?</g>', svg))
+
+
 @pytest.fixture(scope="module")
 def long() -> Any:
     return film(runs.long_film())
@@ -86,7 +91,7 @@ def test_numbers_in_the_picture_are_those_of_the_counters_and_of_the_text() -> N
         still = frame(engine, shown.step)
         seen = texts(still.svg)
         for name, value in shown.counters.items():
-            unit = "tokens" if name == "read" else "slots"
+            unit = ("token" if name == "read" else "slot") + "s" * (value != 1)
             assert seen[seen.index(name) + 1] == f"{value:,} {unit}"
             assert f"{name} {value}" in still.text
         for block in shown.blocks:
@@ -97,9 +102,31 @@ def test_numbers_in_the_picture_are_those_of_the_counters_and_of_the_text() -> N
 def test_a_copied_block_has_its_arrow_and_its_word() -> None:
     engine = runs.copy_on_write()
     still = frame(engine, 1)
-    assert still.svg.count('marker-end="url(#big)"') == 2
-    assert texts(still.svg).count("copy") == 2
-    assert 'marker-end="url(#big)"' not in frame(engine, 2).svg
+    assert still.svg.count("url(#big)") == 3, "two, and one in the key"
+    assert texts(still.svg).count("copy+write") == 2
+    starts = re.findall(r'class="c1" d="M(\d+) (\d+)V(\d+)', still.svg)
+    assert len({x for x, _, _ in starts}) == len({lane for _, _, lane in starts}) == 2, "each has its own way"
+    assert frame(engine, 2).svg.count("url(#big)") == 1, "in the key"
+
+
+def test_a_fork_is_seen_before_the_copy_and_a_new_token_where_it_is() -> None:
+    engine = runs.engine(12, enable_prefix_caching=False)
+    engine.add_request("a", list(range(7)), runs.greedy(6))
+    engine.step()
+    engine.fork("a", 0, last_token_id=20)
+    runs.finish(engine)
+    prompt, forked, copied = (still.svg for still in film(engine).stills[:3])
+    assert texts(forked).count("shared") == 3, "two blocks and the counter"
+    assert texts(forked).count("×2") == 2
+    assert 'class="new"' not in bars(forked)
+    assert bars(prompt).count('class="new"') == bars(copied).count('class="new"') == 1
+    assert 'class="y"' in prompt, "slots can be told apart"
+
+
+def test_nothing_jumps_from_frame_to_frame() -> None:
+    engine = runs.mixed(2)
+    places = {(still.height, *heights(still.svg).values()) for still in (frame(engine, step) for step in range(40))}
+    assert len(places) == 1
 
 
 def test_pictures_are_the_same_each_time_and_well_formed() -> None:
@@ -178,14 +205,14 @@ def test_the_key_shows_what_occurs_in_the_film() -> None:
     arrivals = [Arrival("a", 0, 20, 12), Arrival("b", 0, 40, 9), Arrival("c", 0, 40, 9)]
     plain = replay(arrivals, runs.engine(16, 16, enable_prefix_caching=False))
     told = texts(frame(plain, 0).svg)
-    assert {"used: holds K/V", "still empty", "free, blank", "this step"} <= set(told)
-    assert not {"free, cached", "published", "in 2 tables"} & set(told)
+    assert {"used: holds K/V", "wasted: still empty", "free, blank", "touched in this step", "new token"} <= set(told)
+    assert not {"free, cached", "published", "in n tables"} & set(told)
     shared = texts(frame(runs.mixed(2), 0).svg)
-    assert {"free, cached", "published", "in 2 tables"} <= set(shared)
+    assert {"free, cached", "published", "in n tables"} <= set(shared)
     old = texts(frame(replay(arrivals, BuddyAllocator(128), reserve="oracle"), 0).svg)
     assert {"used: holds K/V", "reserved", "internal", "external", "free"} <= set(old)
     tight = texts(frame(replay(arrivals[:1], BuddyAllocator(32), max_len=31), 0).svg)
-    assert not {"external", "still empty"} & set(tight)
+    assert not {"external", "wasted: still empty"} & set(tight)
 
 
 def test_player_moves_words_and_picture_together() -> None:

@@ -45,7 +45,7 @@ def film(source: Any, *, theme: str = "auto") -> Player:
 
 
 def frame(source: Any, step: int = -1, *, theme: str = "auto", narrow: bool = False) -> Still:
-    """The still of one step (the number it has in `engine.film`; -1 is the last), with its sentences in the picture.
+    """The still of one step (the number it has in `engine.film`; -1 is the last), with its sentences in the picture as far as there is room.
 
     `source` as in `film`. narrow: a layout for half a page. ValueError for a step that the film does not have; of several
     films, the shorter ones stand still at their end.
@@ -60,7 +60,7 @@ def frame(source: Any, step: int = -1, *, theme: str = "auto", narrow: bool = Fa
         wanted = [frame for frame in found if frame.step == at] if step >= 0 else found[step:][:1]
         if not wanted:
             raise ValueError(f"step={step}: the film has steps {min(f[0].step for f in steps.values())} to {last}")
-        scene = Scene(films[title], told_frames=wanted, theme=theme, narrow=narrow or len(titled) > 1)
+        scene = Scene(films[title], theme=theme, narrow=narrow or len(titled) > 1)
         views.append(View(title, wanted[0], scene))
     if len(views) > 1:
         align([view.scene for view in views])

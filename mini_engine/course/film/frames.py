@@ -30,7 +30,9 @@ class Block(NamedTuple):
     filled: int  # slots that hold K/V that somebody uses or could find
     is_published: bool
     writer: str  # who filled it last
-    marks: tuple[str, ...] = ()  # of this frame: "write", "copy", "hit", "evict", "swap in", "swap out", "free"
+    marks: tuple[
+        str, ...
+    ] = ()  # of this frame: "write", "copy", "hit", "evict", "swap in", "swap out", "share", "free"
 
     @property
     def is_miscounted(self) -> bool:

@@ -13,12 +13,17 @@ MAX_CELLS = 2048
 
 # Up to so many cells: columns, width and height of a cell, gaps beside and below it.
 SIZES = (
-    (64, 8, 50, 42, 4, 18),
+    (64, 8, 51, 38, 4, 32),
     (256, 16, 25, 20, 2, 2),
     (1024, 32, 12, 12, 1, 1),
     (MAX_CELLS, 64, 6, 7, 0, 1),
 )
-PILLS = {"swap in": "in", "swap out": "out", "free": "freed"}  # the other marks are shown as they are called
+PILLS = {
+    "swap in": "in",
+    "swap out": "out",
+    "free": "freed",
+    "share": "shared",
+}  # other marks are shown as they are called
 
 
 class Grid:
@@ -68,26 +73,32 @@ class Grid:
                         bars.add("z", left, top, width, height)
         if frame.blocks:
             self._blocks(frame.blocks, paths, marks, words)
+            self._new_tokens(frame, marks)
         else:
             self._runs(frame, words)
         if self.memory.num_cells > self.num_cells:
             why = "never used" if self.num_cells >= self.memory.num_used else "not drawn"
             rest = f"blocks {self.num_cells + 1:,} to {self.memory.num_cells:,}: {why}"
-            words.add("s", self.left, self.top + self.height + 12, rest)
-        shapes = [self._outlines(), bars.draw()]
+            words.add("s", self.left, self.top + self.height + 12 + 14 * self.is_large, rest)
+        area = self._area()
+        outline = f'<rect class="cell" x="1" y="1" width="{self._inside()}" height="{self.cell_height}"/>'
+        shapes = [self._pattern("cells", outline, area), bars.draw()]
+        if self.is_large and self.memory.is_paged and 1 < self.memory.block_size <= 8:
+            edges = (f"M{1 + self.cell_width / self.memory.block_size * i:.4g} 1V{self.cell_height + 1}" for i in range(1, self.memory.block_size))  # fmt: skip
+            shapes.append(self._pattern("slots", f'<path class="y" d="{"".join(edges)}"/>', area))
         layers = ("ear", "o", "o k", "x", "p")
         shapes += [f'<path class="{name}" d="{"".join(paths[name])}"/>' for name in layers if name in paths]
         shapes.append(marks.draw())
-        size = 15 if self.is_large else 11
+        size = 14 if self.is_large else 11
         if self.columns <= 16:
             shapes.append(
                 words.draw("g", size - 2, "middle")
                 + words.draw("l", size, "middle", spread=0 if self.is_large else 7.2)
             )
             shapes.append(
-                words.draw("n", 10) + words.draw("s", 10) + words.draw("c", 11, "end") + words.draw("bad", 10, "end")
+                words.draw("n", 12) + words.draw("s", 12) + words.draw("c", 12, "end") + words.draw("bad", 11, "end")
             )
-            shapes.append(words.draw("pt", 10 if self.is_large else 8))
+            shapes.append(words.draw("pt", 10.5 if self.is_large else 9))
         return "".join(shapes) + self._addresses()
 
     # -- pieces --------------------------------------------------------------------------------------------------------
@@ -107,27 +118,33 @@ class Grid:
         goes_on = not self.memory.is_paged and (cell + 1) % self.columns and start + size == self.memory.block_size
         return self.corner(cell)[0] + start * slot, size * slot + (self.gap if goes_on else 0)
 
-    def _outlines(self) -> str:
-        """The edges of all cells, as a pattern."""
+    def _inside(self) -> int:
+        """The width of a cell's frame; runs cross cells, so that a row has one frame."""
+        width = self.cell_width + self.gap
+        return self.cell_width if self.memory.is_paged else self.columns * width - self.gap
+
+    def _area(self) -> str:
+        """A path around all cells."""
         width, height = self.cell_width + self.gap, self.cell_height + self.row_gap
-        inside = self.cell_width if self.memory.is_paged else self.columns * width - self.gap  # runs cross cells
         full, rest = divmod(self.num_cells, self.columns)
-        area = (
-            f"M{self.left - 1} {self.top - 1}h{self.columns * width}v{full * height}h-{self.columns * width}z"
-            if full
-            else ""
-        )
+        left, top, area = self.left - 1, self.top - 1, ""
+        if full:
+            area = f"M{left} {top}h{self.columns * width}v{full * height}h-{self.columns * width}z"
         if rest:
-            area += f"M{self.left - 1} {self.top - 1 + full * height}h{rest * width}v{self.cell_height + 2}h-{rest * width}z"
+            area += f"M{left} {top + full * height}h{rest * width}v{self.cell_height + 2}h-{rest * width}z"
+        return area
+
+    def _pattern(self, name: str, shape: str, area: str) -> str:
+        """The same shape in every cell."""
         return (
-            f'<pattern id="cells" x="{self.left - 1}" y="{self.top - 1}" width="{inside + self.gap}" height="{height}" '
-            f'patternUnits="userSpaceOnUse"><rect class="cell" x="1" y="1" width="{inside}" '
-            f'height="{self.cell_height}"/></pattern><path fill="url(#cells)" d="{area}"/>'
+            f'<pattern id="{name}" x="{self.left - 1}" y="{self.top - 1}" width="{self._inside() + self.gap}" '
+            f'height="{self.cell_height + self.row_gap}" patternUnits="userSpaceOnUse">{shape}</pattern>'
+            f'<path fill="url(#{name})" d="{area}"/>'
         )
 
     def _middle(self, cell: int) -> tuple[float, float]:
         x, y = self.corner(cell)
-        return x + self.cell_width // 2, y + self.cell_height // 2 + 4
+        return x + self.cell_width // 2, y + self.cell_height // 2 + (7 if self.is_large else 4)
 
     def _blocks(self, blocks: Sequence[Block], paths: dict[str, list[str]], bars: Bars, words: Words) -> None:
         """Labels, counts, dog-ears and marks of paged blocks."""
@@ -145,24 +162,35 @@ class Grid:
             if block.is_miscounted:
                 paths["x"].append(f"M{x} {y}H{right}V{bottom}H{x}z")
             if self.is_large:
-                words.add("n" if block.holders else "s", x + 3, y + 11, f"{block.block_id}")
+                words.add("n" if block.holders else "s", x + 3, y + 12, f"{block.block_id}")
                 if block.is_miscounted:
-                    words.add("bad", right - 2, y + 11, f"×{block.refs}≠{len(block.holders)}")
+                    words.add("bad", right - 2, y + 12, f"×{block.refs}≠{len(block.holders)}")
                 elif block.refs > 1:
                     words.add("c", right - 3, y + 12, f"×{block.refs}")
             if block.marks and block.holders:
                 edges["o k" if block.marks[0] == "hit" else "o"].append(cell)
             if block.marks and self.is_large:
                 mark = PILLS.get(block.marks[0], block.marks[0])
-                width = 6 + round(5.3 * len(mark))
-                paths["p"].append(f"M{x} {bottom - 12}h{width}v12h-{width}z")
-                words.add("pt", x + 3, bottom - 3, mark)
-            elif block.marks and self.columns == 16 and block.marks[0] != "free":
-                bars.add("p", x, bottom - 8, 7, 8)
+                mark += "+write" if mark == "copy" and "write" in block.marks else ""
+                width = min(self.cell_width + 2, 6 + round(5.4 * len(mark)))
+                paths["p"].append(f"M{x - 1} {bottom}h{width}v14h-{width}z")
+                words.add("pt", x + 1, bottom + 10, mark)
+            elif block.marks and self.columns == 16 and block.marks[0] not in ("free", "share"):
+                bars.add("p", x, bottom - 9, 8, 9)
                 words.add("pt", x + 1, bottom - 1, PILLS.get(block.marks[0], block.marks[0])[0])
 
         for name, cells in edges.items():
             paths[name] += self._edges(cells)
+
+    def _new_tokens(self, frame: Frame, bars: Bars) -> None:
+        """A bar under the slots that this step wrote, where slots are wide enough."""
+        size, held = self.memory.block_size, {block.block_id for block in frame.blocks if block.holders}
+        for deed in frame.deeds_of("write") if self.is_large else ():
+            for number, block in enumerate(deed.blocks, deed.start // size):
+                first, end = max(deed.start, number * size), min(deed.start + deed.number, (number + 1) * size)
+                if block in held and block <= self.num_cells:
+                    left, width = self._extent(block - 1, first - number * size, end - first)
+                    bars.add("new", left, self.corner(block - 1)[1] + self.cell_height - 5, width, 5)
 
     def _edges(self, cells: list[int]) -> Iterator[str]:
         """An edge around every cell; where cells are small, one around neighbours in a row."""
@@ -214,4 +242,4 @@ class Grid:
             first = row * self.columns
             number = first + 1 if self.memory.is_paged else first * self.memory.block_size
             words.add("s", self.left - 5, self.corner(first)[1] + self.cell_height // 2 + 4, f"{number}")
-        return words.draw("s", 10, "end")
+        return words.draw("s", 11, "end")

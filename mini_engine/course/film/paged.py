@@ -149,6 +149,7 @@ class _Reader:
             if born and parent in alive:
                 shared = tuple(b for b in alive[born[0]]["block_table"])
                 moment.deeds.append(Deed("fork", self.name(parent), shared, others=tuple(map(self.name, born))))
+                moment.mark(shared, "share")
                 known |= set(born)
         ended = [key for key in dict.fromkeys([*ran, *(tuple(k) for k in event["finished"])]) if key not in alive]
         tables = {key_of(chunk): table for chunk, table in zip(event["chunks"], event["chunk_tables"])}
@@ -164,6 +165,7 @@ class _Reader:
             if moment.deeds and moment.deeds[-1][:3] == ("fork", self.name(key), shared):
                 others = moment.deeds.pop().others + others
             moment.deeds.append(Deed("fork", self.name(key), shared, others=others))
+            moment.mark(shared, "share")
         elif kind == "abort":
             gone = [s for s in before["sequences"] if s["request_id"] == event["request_id"]]
             gone = [s for s in gone if event["index"] in (None, s["index"])]

@@ -130,7 +130,7 @@ def _table(sequence: Event, reading: Reading) -> Table:
 
 def _ranked(marks: list[str], held: bool) -> tuple[str, ...]:
     """The most telling mark first: of a block that was written and then given up, that it is free."""
-    order = ("copy", "hit", "swap in", "evict", "write", "swap out", "free")
+    order = ("copy", "hit", "swap in", "evict", "write", "share", "swap out", "free")
     if not held:
-        order = ("swap out", "copy", "free", "evict", "hit", "swap in", "write")
+        order = ("swap out", "copy", "free", "evict", "hit", "swap in", "write", "share")
     return tuple(mark for mark in order if mark in marks)

@@ -1,15 +1,15 @@
-"""The block tables of the film, and the arrows from their entries to the blocks they name."""
+"""The block tables of the film. An entry and the block it names share a number, and an edge when the step touched them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mini_engine.course.film.frames import Frame, Table
-from mini_engine.course.film.grid import Grid
+from mini_engine.course.film.frames import Deed, Frame, Table
 from mini_engine.course.film.shapes import Words, label
 from mini_engine.course.film.theme import colour_class
+from mini_engine.course.film.words import tokens
 
-BOX, PITCH, ROW = 24, 26, 21
+BOX, PITCH, ROW = 25, 28, 22
 
 
 class Tables:
@@ -22,7 +22,7 @@ class Tables:
         self.left, self.top = left, top
         self.per_row = int(width // PITCH)
         self.is_paged = film[0].memory.is_paged
-        self.title = "block tables" if self.is_paged else "requests"
+        self.title = "block tables: block numbers" if self.is_paged else "requests"
         self.numbers = {letter: i for i, letter in enumerate(dict.fromkeys(film[0].memory.requests.values()))}
         self.memory = film[0].memory
         for self.detail in (0,) if brief else (2, 1, 0):
@@ -34,51 +34,29 @@ class Tables:
     def draw(self, frame: Frame) -> str:
         shapes, words, placed = [], Words(), self._placed(frame)
         boxes_of: dict[str, list[str]] = {}
+        touched = {(n, b) for d in frame.deeds for n in _actors(d) for b in (*d.blocks, *d.to)}
+        edges = ""
         for table, y, boxes in placed:
             colour = colour_class(self.numbers.get(self.memory.requests.get(table.name, ""), 0))
             chip = 11 + 7 * len(table.name)
             shapes.append(f'<rect class="{colour} f" x="{self.left}" y="{y:.0f}" width="{chip}" height="16" rx="3"/>')
             words.add("l", self.left + chip // 2, y + 12, table.name)
             if self.detail or not boxes:
-                shapes.append(label(self.left + chip + 6, y + 12, self._caption(table), "s e", 11))
+                shapes.append(label(self.left + chip + 6, y + 12, self._caption(table), "s", 12))
             for x, top, block in boxes:
-                words.add("b", x + BOX // 2, top + 13, "…" if block is None else f"{block}")
+                words.add("b", x + BOX // 2, top + 14, "…" if block is None else f"{block}")
                 if block is not None:
-                    boxes_of.setdefault(colour, []).append(f"M{x:.0f} {top:.0f}h{BOX}v17h-{BOX}z")
+                    boxes_of.setdefault(colour, []).append(f"M{x:.0f} {top:.0f}h{BOX}v18h-{BOX}z")
+                    edges += f"M{x:.0f} {top:.0f}h{BOX}v18h-{BOX}z" if (table.name, block) in touched else ""
         every = "".join(path for paths in boxes_of.values() for path in paths)
         if every:
             shapes.append(f'<path class="box cell" d="{every}"/>')
             shapes += [f'<path class="{colour} t f" d="{"".join(paths)}"/>' for colour, paths in boxes_of.items()]
-        shapes.append(words.draw("l", 12, "middle") + words.draw("b", 11, "middle").replace(' class="b"', ""))
+        shapes.append(f'<path class="o" d="{edges}"/>' if edges else "")
+        shapes.append(words.draw("l", 12, "middle") + words.draw("b", 12, "middle").replace(' class="b"', ""))
         if len(placed) < len(frame.tables):
             left_out = f"and {len(frame.tables) - len(placed)} more"
-            shapes.append(label(self.left, self.top + self.height + 8, left_out, "s", 11))
-        return "".join(shapes)
-
-    def arrows(self, frame: Frame, grid: Grid) -> str:
-        """From each entry to its block: bold where the sequence touched it in this step, else faint. Small pools only.
-
-        An arrow runs to the gap above its block's row and along it, so that no cell is crossed.
-        """
-        if not grid.is_large:
-            return ""
-        touched = {
-            (deed.name, block) for deed in frame.deeds if deed.kind != "finish" for block in (*deed.blocks, *deed.to)
-        }
-        faint: list[str] = []
-        strong: list[str] = []
-        for number, (table, _, boxes) in enumerate(self._placed(frame)):
-            for x, top, block in boxes:
-                if block is None or not 0 < block <= grid.num_cells:
-                    continue
-                x1, y1 = grid.corner(block - 1)
-                lane = y1 - 4 - number % 3 * 2
-                x0, y0, turn = x + BOX, top + 9, grid.left - 12
-                end = x1 + 12 + number % 4 * 5
-                path = f"M{x0:.0f} {y0:.0f}C{turn} {y0:.0f} {turn - 40} {lane} {turn + 8} {lane}H{end - 3}q3 0 3 3V{y1 + 3}"
-                (strong if (table.name, block) in touched else faint).append(path)
-        shapes = [f'<path class="q" d="{"".join(faint)}"/>'] if faint else []
-        shapes += [f'<path class="w" d="{path}" marker-end="url(#head)"/>' for path in strong]
+            shapes.append(label(self.left, self.top + self.height + 8, left_out, "s", 12))
         return "".join(shapes)
 
     # -- layout --------------------------------------------------------------------------------------------------------
@@ -113,12 +91,18 @@ class Tables:
         return placed
 
     def _caption(self, table: Table) -> str:
-        name = table.request_id if table.request_id.upper() != table.name else ""
+        letter = self.memory.requests.get(table.name, table.name)
+        name = table.request_id if table.request_id.upper() != letter else ""
         name = f"{name[:11]}…" if len(name) > 12 else name
         if table.status in ("waiting", "preempted"):
             told = table.status if table.status == "preempted" else "waits"
         elif table.status == "swapped":
             told = f"swapped, host {' '.join(map(str, table.host_blocks[:4]))}"
         else:
-            told = f"{table.num_computed} tokens stored"
+            told = f"{tokens(table.num_computed)} stored"
         return f"{name}: {told}" if name else told
+
+
+def _actors(deed: Deed) -> tuple[str, ...]:
+    """Whose entries a deed touches."""
+    return () if deed.kind == "finish" else (deed.name, *deed.others) if deed.kind == "fork" else (deed.name,)

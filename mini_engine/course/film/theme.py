@@ -14,17 +14,16 @@ DARK = "--ink:#EEF1F4;--card:#1B2026;--soft:#AEB8C2;--line:#4A545E;--ghost:#3842
 _RULES = """
 text{fill:var(--ink)}
 .s,.s text{fill:var(--soft)}.b{font-weight:bold}.card{fill:var(--card)}.tile{fill:var(--tile)}
-.cell{fill:none;stroke:var(--line)}.box{fill:var(--card)}.ghost{fill:var(--ghost)}.ear{fill:var(--ink)}.soft{fill:var(--soft)}
+.cell{fill:none;stroke:var(--line)}.box{fill:var(--card)}.ghost{fill:var(--ghost)}.ear{fill:var(--ink)}
 .t{fill-opacity:.24;stroke-opacity:.24}.f{stroke:none}.bars path{fill:none}.bars .ghost{stroke:var(--ghost)}.bars .p{stroke:var(--ink)}
 .h{fill:url(#hatch);stroke:url(#hatch)}.d{fill:url(#dots);stroke:url(#dots)}.z{stroke:url(#stripes)}.u{fill:url(#waves);stroke:url(#waves)}
 .l text,.n text,.c text{fill:#111;stroke:#fff;stroke-width:2.6px;stroke-opacity:.85;paint-order:stroke;stroke-linejoin:round}
 .l text,.c text{font-weight:bold}.n text{stroke-width:1.6px;stroke-opacity:.6}
 .g text{fill:var(--soft)}.p{fill:var(--ink)}.pt text{fill:var(--card)}
-.v{stroke:var(--soft)}.e{stroke:var(--card);stroke-width:4px;paint-order:stroke}
+.v{stroke:var(--soft)}.y{stroke:var(--card);stroke-width:1.2}.new,.bars .new{stroke:#111}
 .o{fill:none;stroke:var(--ink);stroke-width:2}.k{stroke-dasharray:4 2.5}
 .x{fill:none;stroke:var(--bad);stroke-width:2.5}.bad text{fill:var(--bad);font-weight:bold;stroke:var(--card);stroke-width:3px;paint-order:stroke}
-.q{fill:none;stroke:var(--soft);stroke-opacity:.3}.w{fill:none;stroke:var(--soft);stroke-width:1.3}
-.c0{fill:none;stroke:var(--card);stroke-width:6}.c1{fill:none;stroke:var(--ink);stroke-width:3}
+.c0{fill:none;stroke:var(--card);stroke-width:5}.c1{fill:none;stroke:var(--ink);stroke-width:2.2}
 """
 
 
@@ -46,9 +45,7 @@ DEFS = (
     '<circle class="v" cx="3.5" cy="3.5" r=".7"/></pattern>'
     '<pattern id="stripes" width="4" height="4" patternUnits="userSpaceOnUse">'
     '<path d="M0 1H4" stroke="#fff" stroke-width="1.3"/></pattern>'
-    '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9" orient="auto" '
-    'markerUnits="userSpaceOnUse"><path class="soft" d="M0 0L8 4L0 8z"/></marker>'
-    '<marker id="big" viewBox="0 0 8 8" refX="6" refY="4" markerWidth="14" markerHeight="14" orient="auto" '
+    '<marker id="big" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="10" markerHeight="10" orient="auto" '
     'markerUnits="userSpaceOnUse"><path class="ear" d="M0 0L8 4L0 8z"/></marker></defs>'
 )
 

@@ -26,6 +26,7 @@ def sentences(frame: Frame) -> list[str]:
         else:
             told += [_sentence(deed) for deed in deeds]
             told += [*_left_alone(frame), *_left_shared(frame)] if kind == "copy" else []
+            told += _will_copy(frame) if kind == "fork" else []
     if len(told) > MAX_SENTENCES:
         told = [*told[: MAX_SENTENCES - 1], f"And {len(told) - MAX_SENTENCES + 1} things more."]
     return told or ["nothing happens."]
@@ -55,6 +56,17 @@ def _left_alone(frame: Frame) -> list[str]:
         for deed in frame.deeds_of("write")
         if block in deed.blocks
     ]
+
+
+def _will_copy(frame: Frame) -> list[str]:
+    """What a fork leaves for later: blocks shared now that are not full."""
+    ends = dict.fromkeys(deed.blocks[-1] for deed in frame.deeds_of("fork") if deed.blocks)
+    open_ends = {b.block_id for b in frame.blocks if b.refs > 1 and b.filled < frame.memory.block_size} & set(ends)
+    return [
+        f"Block {end} is not full: who writes there while others share it copies it first."
+        for end in ends
+        if end in open_ends
+    ][:1]
 
 
 def _left_shared(frame: Frame) -> list[str]:
