@@ -146,7 +146,7 @@ _KEY = {
     "shared": ('<text class="b" y="11" font-size="13">×n</text>', "in n tables"),
     "marked": ('<path class="o" d="M1 1h14v10h-14z"/>', "touched in this step"),
     "new": (_BOX.format("r0 f") + '<path class="new" stroke-width="4" d="M0 10h16"/>', "new token"),
-    "copied": ('<path class="c1" marker-end="url(#big)" d="M1 13V0H16V13"/>', "copied"),
+    "copied": ('<path class="c1" marker-end="url(#big)" d="M1 13V0H13V13"/>', "copied"),
 }
 
 

@@ -18,7 +18,7 @@ text{fill:var(--ink)}
 .t{fill-opacity:.24;stroke-opacity:.24}.f{stroke:none}.bars path{fill:none}.bars .ghost{stroke:var(--ghost)}.bars .p{stroke:var(--ink)}
 .h{fill:url(#hatch);stroke:url(#hatch)}.d{fill:url(#dots);stroke:url(#dots)}.z{stroke:url(#stripes)}.u{fill:url(#waves);stroke:url(#waves)}
 .l text,.n text,.c text{fill:#111;stroke:#fff;stroke-width:2.6px;stroke-opacity:.85;paint-order:stroke;stroke-linejoin:round}
-.l text,.c text{font-weight:bold}.n text{stroke-width:1.6px;stroke-opacity:.6}
+.l text,.c text{font-weight:bold}
 .g text{fill:var(--soft)}.p{fill:var(--ink)}.pt text{fill:var(--card)}
 .v{stroke:var(--soft)}.y{stroke:var(--card);stroke-width:1.2}.new,.bars .new{stroke:#111}
 .o{fill:none;stroke:var(--ink);stroke-width:2}.k{stroke-dasharray:4 2.5}
