@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mini_engine.arguments import Real, amount, choice, count, flag
+from mini_engine.arguments import COUNT_LIMIT, Real, amount, choice, count, flag
 from mini_engine.backends.simulated import SimulatedBackend
 from mini_engine.backends.step_cost import Efficiency
 from mini_engine.catalog import GPUSpec, ModelSpec, get_gpu, get_model
@@ -99,9 +99,9 @@ class SimulationOptions:
                 )
         swaps = self.preemption == "swap"
         swap_blocks = int(amount("swap_bytes", self.swap_bytes)) // (block_size * backend.kv_bytes_per_token)
-        budget = self.max_num_batched_tokens
+        budget, seqs = self.max_num_batched_tokens, count("max_num_seqs", self.max_num_seqs)
         if budget is None:
-            whole = {"chunked": 2048, "iteration": max(2048, longest), "static": longest * self.max_num_seqs}
+            whole = {"chunked": 2048, "iteration": max(2048, longest), "static": min(longest * seqs, COUNT_LIMIT)}
             budget = whole[self.batching]
         if swaps and backend.cost.pcie_bandwidth is None:
             raise ValueError(f"{backend.cost.gpu.name} has no PCIe bandwidth in the table: give pcie_bandwidth to swap")

@@ -250,6 +250,7 @@ def test_tokens_of_a_trace_without_ids_are_never_shared():
         ({"preemption": "swap", "swap_bytes": 100}, "num_swap_blocks"),
         ({"preemption": "swap", "gpu": "tpu-v5e", "tp": 2}, "tpu-v5e has no PCIe bandwidth"),
         ({"max_num_seqs": 0}, "max_num_seqs=0"),
+        ({"max_num_seqs": "all", "batching": "static"}, "max_num_seqs='all'"),
         ({"model": "llama-3-70b"}, "no block of 16 tokens fits"),
         ({"model": "jamba-v0.1", "tp": 8}, "cannot be counted"),
         ({"prefix_cache": "yes"}, "prefix_cache="),
@@ -267,6 +268,11 @@ def test_every_model_of_the_table_can_be_served(name):
     result = simulate(trace, model=name, gpu="b200-sxm", tp=16, num_blocks=200, **given)
     assert result.finish_reasons == {"length": 2}
     assert result.end > result.least_step
+
+
+def test_a_static_batch_of_any_size_has_a_budget():
+    options = SimulationOptions(batching="static", max_num_seqs=10**9)
+    assert options.config(options.backend()).max_num_batched_tokens == 10**12
 
 
 def test_calibrated_machines_can_be_given():
