@@ -9,7 +9,7 @@ process grows per request; microseconds of CPU time per step and per sequence an
 
 How many sequences run differs from tenth to tenth, so a second trace plays its first tenth over and over, ten times: there
 every tenth has the same work, and what a step costs may not depend on how many requests have finished before. Seconds and bytes
-are medians over the repeats, the tenths are the least of them.
+are medians over the repeats; the tenths are put together from hundredths, each of the repeat in which it was quickest.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from mini_engine.workload import Trace, TraceRequest, load_trace
 
 AZURE = "AzureLLMInferenceTrace_conv.csv"
 PARTS = 10
+MARKS = 10  # in each part: the times between two marks are taken from the repeat that was disturbed least
 
 
 def over_and_over(trace: Trace) -> Trace:
@@ -63,7 +64,7 @@ def measure(name: str, repeated: bool) -> dict[str, Any]:
     def mark(number: int) -> None:
         nonlocal ended
         before, ended = ended, ended + number
-        if before * PARTS // len(trace) < ended * PARTS // len(trace):
+        if before * PARTS * MARKS // len(trace) < ended * PARTS * MARKS // len(trace):
             counters, usage = simulator.scheduler.counters, simulator.result.usage
             marks.append((time.process_time(), usage.num_steps, counters.num_decode_tokens, resident_bytes()))
 
@@ -72,18 +73,15 @@ def measure(name: str, repeated: bool) -> dict[str, Any]:
     wall = time.perf_counter()
     result = simulator.run(trace, mark)
     wall = time.perf_counter() - wall
-    tenths = []
-    for (t0, s0, d0, _), (t1, s1, d1, _) in zip([first, *marks], marks):
-        sequence_steps = d1 - d0  # decodes: a prompt's few chunks are not counted
-        tenths.append(
-            {"us_per_step": 1e6 * (t1 - t0) / (s1 - s0), "us_per_sequence_and_step": 1e6 * (t1 - t0) / sequence_steps}
-        )
+    between = [(t1 - t0, s1 - s0, d1 - d0) for (t0, s0, d0, _), (t1, s1, d1, _) in zip([first, *marks], marks)]
+    assert len(between) == PARTS * MARKS, "more requests ended in one step than lie between two marks"
     return {
         "cpu_seconds": marks[-1][0] - first[0],
         "wall_seconds": wall,
         "bytes_per_request": (marks[-1][3] - first[3]) / len(trace),
-        "bytes_per_request_after_first_tenth": (marks[-1][3] - marks[0][3]) / (len(trace) * (PARTS - 1) / PARTS),
-        "tenths": tenths,
+        "bytes_per_request_after_first_tenth": (marks[-1][3] - marks[MARKS - 1][3])
+        / (len(trace) * (PARTS - 1) / PARTS),
+        "between": between,  # seconds, steps, decodes of sequences (a prompt's few chunks are not counted)
         "summary": summarize(result, ttft=1.0, tpot=0.05).to_json(),
         "tokens": sum(r.num_prompt_tokens + r.num_output_tokens for r in trace),
         "peak_bytes": resident_bytes(),
@@ -91,11 +89,16 @@ def measure(name: str, repeated: bool) -> dict[str, Any]:
 
 
 def over_repeats(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """The median of every figure over the repeats; of the tenths the least, as other work on the machine only adds to them."""
+    """Medians over the repeats; the times of the tenths from the least disturbed, as other work on the machine only adds."""
     figures = ("cpu_seconds", "wall_seconds", "bytes_per_request", "bytes_per_request_after_first_tenth", "peak_bytes")
     found: dict[str, Any] = {name: round(statistics.median(run[name] for run in runs), 2) for name in figures}
-    for name in ("us_per_step", "us_per_sequence_and_step"):
-        tenths = [round(min(run["tenths"][k][name] for run in runs), 2) for k in range(PARTS)]
+    seconds = [min(run["between"][k][0] for run in runs) for k in range(PARTS * MARKS)]
+    for at, name in ((1, "us_per_step"), (2, "us_per_sequence_and_step")):
+        number = [each[at] for each in runs[0]["between"]]
+        tenths = [
+            round(1e6 * sum(seconds[k : k + MARKS]) / sum(number[k : k + MARKS]), 2)
+            for k in range(0, PARTS * MARKS, MARKS)
+        ]
         found[name] = {"tenths": tenths, "last_to_first": round(tenths[-1] / tenths[0], 3)}
     return found
 
