@@ -17,10 +17,10 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from mini_engine.kernels.machine_code import SHARED_LIMIT, Needs, machine_code, 
 
 TARGETS = tuple(SHARED_LIMIT)
 SPOILS = ("alignment", "tiles")
+WAVE_AMD = 64  # threads that AMD's data centre GPUs run together, as NVIDIA's run 32
+MOST_WORKERS = 8  # each holds torch and Triton
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ class AbsentGPU:
         if target.startswith("sm_"):
             self.target = GPUTarget("cuda", int(target[3:]), 32)
         else:
-            self.target = GPUTarget("hip", target, 64)
-        self.device = TARGETS.index(target)
+            self.target = GPUTarget("hip", target, WAVE_AMD)
+        self.device = TARGETS.index(target) if target in TARGETS else len(TARGETS)
 
     def get_current_target(self) -> Any:
         return self.target
@@ -69,25 +71,31 @@ class AbsentGPU:
 
 
 def compile_report(
-    targets: tuple[str, ...], names: tuple[str, ...], *, spoil: str | None = None,
-    save: Path | None = None,
-) -> Iterator[Row]:  # fmt: skip
-    """Compile the named specialisations for each target. Only in a process where Triton compiles."""
+    targets: Sequence[str], names: Sequence[str], *, spoil: str | None = None, save: Path | None = None
+) -> Iterator[Row]:
+    """Compile the named specialisations for each target, in processes that inherit TRITON_INTERPRET=0.
+
+    Not in threads: Python 3.11 cannot parse in two of them at once (cpython #106905), and a linker may not be able to either.
+    """
+    jobs = [(target, name, spoil, save) for target in targets for name in names]
+    if len(jobs) == 1:
+        yield compile_one(*jobs[0])
+        return
+    workers = min(len(jobs), os.cpu_count() or 1, MOST_WORKERS)
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(compile_one, *zip(*jobs))
+
+
+def compile_one(target: str, name: str, spoil: str | None = None, save: Path | None = None) -> Row:
+    """Compile one specialisation. Only in a process where Triton compiles."""
     from mini_engine.kernels._mode import import_triton
 
-    triton = import_triton()
+    import_triton().runtime.driver.set_active(AbsentGPU(target))
     from mini_engine.kernels import specialisations
 
-    calls = specialisations.every()
-    for target in targets:
-        triton.runtime.driver.set_active(AbsentGPU(target))
-        launches = []
-        for name in names:
-            with specialisations.launches_kept(target) as kept:
-                calls[name]()
-            launches.append(kept[0] if spoil is None else spoiled(kept[0], spoil))
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            yield from pool.map(compiled, names, launches, repeat(target), repeat(save))
+    with specialisations.launches_kept(target) as kept:
+        specialisations.every()[name]()
+    return compiled(name, kept[0] if spoil is None else spoiled(kept[0], spoil), target, save)
 
 
 def spoiled(launch: Any, how: str) -> Any:
@@ -126,7 +134,7 @@ def reads_wide(launch: Any, target: str) -> bool:
     pool, width = given.get("k_ptr", given.get("pool_ptr")), given.get("BLOCK_D", given.get("BLOCK_C"))
     if "BLOCK_N" not in given or pool is None:
         return False
-    threads = given["num_warps"] * (64 if target.startswith("gfx") else 32)
+    threads = given["num_warps"] * (WAVE_AMD if target.startswith("gfx") else 32)
     return given["BLOCK_N"] * width * pool.element_size() >= 16 * threads
 
 

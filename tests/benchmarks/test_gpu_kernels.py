@@ -163,3 +163,57 @@ def test_wrong_results_are_seen():
         wrong[row, 3, 5] = value
         assert world.error(wrong) > 1e-4
         assert world.error(wrong, [x for x in range(3) if x != row]) < 1e-6
+
+
+def test_kernels_of_the_sweeps_compile_for_a_gpu_that_is_not_there():
+    code = "import json; from gpu.compiled import compile_call; print(json.dumps(compile_call('sm_90', 'gqa G=4 in 2', 2)))"
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": f"{SCRIPT.parent}:{ROOT}"}
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    rows = json.loads(found.stdout)
+    assert [row["kernel"] for row in rows] == ["gqa_decode_kernel", "combine_kernel"]
+    assert all(row["spills"] == 0 < row["registers"] for row in rows)
+
+
+@pytest.mark.skipif(not is_interpreted(), reason="on the CPU")
+def test_flashinfer_is_given_the_same_cache(monkeypatch):
+    """A stand-in follows what it is told as FlashInfer's documentation has it: pages, where a row's begin, how full the last is."""
+    from gpu import sweeps
+
+    B, S, P, K, G, D = 2, 21, 8, 2, 3, 16
+    world = make_world((S, S), torch.device("cpu"), P=P, K=K, G=G, D=D, dtype=torch.bfloat16)
+    world.tables = world.tables[:, : -(-S // P)].contiguous()
+    outs = []
+
+    class Wrapper:
+        def __init__(self, workspace, layout, use_tensor_cores):
+            assert layout == "NHD"
+            assert use_tensor_cores is False
+
+        def plan(
+            self,
+            indptr,
+            indices,
+            last_page_len,
+            num_qo_heads,
+            num_kv_heads,
+            head_dim,
+            page_size,
+            *,
+            q_data_type,
+            kv_data_type,
+        ):
+            assert (num_qo_heads, num_kv_heads, head_dim, page_size) == (K * G, K, D, P)
+            self.given = [indices[indptr[row] : indptr[row + 1]] for row in range(B)], last_page_len
+
+        def run(self, q, pools):
+            for row, (pages, last) in enumerate(zip(*self.given)):
+                k, v = (pool[pages.long()].flatten(0, 1)[: (len(pages) - 1) * P + last] for pool in pools)
+                expected = torch.nn.functional.scaled_dot_product_attention(
+                    q[row][:, None], k.transpose(0, 1), v.transpose(0, 1), enable_gqa=True
+                )
+                outs.append(expected[:, 0])
+
+    monkeypatch.setitem(sys.modules, "flashinfer", type(sys)("flashinfer"))
+    sys.modules["flashinfer"].BatchDecodeWithPagedKVCacheWrapper = Wrapper
+    assert sweeps.flashinfer(Bench(Path(os.devnull), dry=True, budget=1), world, S) is None
+    assert world.error(torch.stack(outs)) < 5e-3
