@@ -65,7 +65,7 @@ lint: $(VENV)/.test
 
 bench: $(VENV)/.lab
 	$(BIN)/pip install --quiet --editable ".[bench]"
-	for script in benchmarks/*.py; do $(BIN)/python $$script || [ $$? -eq 2 ] || exit 1; done # 2: no GPU here
+	for script in benchmarks/*.py; do $(BIN)/python $$script || [ $$? -eq 2 ] || exit 1; done # 2: no GPU here, or no trace
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache
