@@ -9,7 +9,7 @@
 #
 # **A request in pieces, and nobody minds.**
 #
-# 60 to 90 minutes · NumPy, no GPU · after lessons 01 and 06
+# 2 hours · NumPy, no GPU · after lessons 01 and 06
 #
 # After this lesson you can
 #
@@ -68,6 +68,8 @@ for slot, whose, run, right in ((48, "B", slice(48, 96), b_before), (96, "A", sl
 #
 # - The memory is cut into **blocks** of one size, say 16 slots. Any free block serves any request.
 # - Each request has a **block table**: entry i is the block that holds tokens i × 16 to i × 16 + 15.
+# - Block 0 is the **null block**, and no request ever gets it. In a batch all tables are equally long, so short ones end in
+#   zeros.
 
 # %% tags=["diagram"]
 svg(*pictures.block_table())
@@ -77,9 +79,8 @@ svg(*pictures.block_table())
 #
 # $$\text{index} = j \;//\; B \qquad \text{offset} = j \;\%\; B \qquad \text{slot} = \text{table}[\text{index}] \times B + \text{offset}$$
 #
-# Guess first. Then move the sliders: the orange token is the same one above and below. Hatched slots are empty, grey ones
-# free for others, and dotted ones belong to the null block. What changes when `position` goes up by one? And at the end of
-# a block?
+# Guess first. Then move the sliders: the orange token is the same one above and below. What changes when `position` goes up
+# by one? And at the end of a block?
 
 # %%
 predict("07.slot", value=None)
@@ -90,19 +91,20 @@ panel(
     block_size={16: [1, 2, 4, 8, 16, 32]},
     context=(60, 1, 128),
     position=(37, 0, 127),
-    height=3.4,
+    height=4.4,
 )
 
 # %% [markdown] lang="en"
 # ## Exercise 7.1 - find the slot
 #
-# Difficulty 2/5 · importance 5/5 · 10 minutes · about 4 lines
+# Difficulty 2/5 · importance 5/5 · 10 minutes · about 5 lines
 #
 # Write `slot_mapping(block_table, positions, block_size)`. `block_table` is an int32 array, and
 # `positions` an int64 one. It returns the slot of each position, as int64, in the order given.
 #
-# - A position of -1 is **padding**: a row that stands for no token. Its slot is -1 too.
-# - int64 is no luxury. Kernels multiply a slot by the numbers of each token, and int32 ends at 2,147,483,647.
+# - A position of -1 is **padding**. A GPU likes steps of a fixed number of rows, and the rows left over hold no token. Their
+#   slot is -1 too.
+# - int64 is no luxury. To find a slot in memory, a kernel multiplies it by heads × head size. int32 ends at 2,147,483,647.
 #
 # Small case: with table `[7, 3, 9]` and blocks of 16, positions `[0, 16, -1]` lie in slots `[112, 48, -1]`.
 
@@ -111,8 +113,11 @@ panel(
 def slot_mapping(block_table, positions, block_size):
     """The slot of each position, int64; -1 stays -1."""
     ### BEGIN SOLUTION
-    blocks = block_table.astype(np.int64)[positions // block_size]
-    return np.where(positions < 0, -1, blocks * block_size + positions % block_size)
+    slots = np.full(positions.shape, -1, np.int64)
+    real = positions >= 0
+    at = positions[real]
+    slots[real] = block_table.astype(np.int64)[at // block_size] * block_size + at % block_size
+    return slots
     ### END SOLUTION
 
 
@@ -127,7 +132,7 @@ slot_mapping = check("07.slot_mapping", slot_mapping)
 # </details>
 # <details><summary>Hint 2: the steps</summary>
 #
-# Make the table int64 first. Look the blocks up, multiply, add the offsets. Then `np.where` puts -1 where the position is.
+# Begin with `np.full(positions.shape, -1, np.int64)`. Make the table int64. Then fill in the slots where `positions >= 0`.
 #
 # </details>
 # <details><summary>Hint 3: "padding stays -1" fails</summary>
@@ -144,8 +149,8 @@ slot_mapping = check("07.slot_mapping", slot_mapping)
 # `write_kv(k, v, k_pool, v_pool, slots)`: token i of k and v, both [T, K, D], goes into slot `slots[i]`.
 #
 # - The pools change in place. A slot of -1 is skipped.
-# - NumPy spreads a single number over a whole token without a word. So raise `ValueError` if k or v is not [T, K, D]. Check both
-#   before you store anything.
+# - NumPy spreads one head over all heads without a word. So raise `ValueError` if k or v is not [T, K, D], before you store
+#   anything.
 
 
 # %% exercise="write_kv"
@@ -201,10 +206,10 @@ assert np.array_equal(got, a_wanted)
 # %% [markdown] lang="en"
 # ## Exercise 7.3 - mend a pool
 #
-# Difficulty 2/5 · importance 3/5 · 10 minutes · about 10 lines
+# Difficulty 2/5 · importance 3/5 · 5 minutes · about 5 lines
 #
-# This pool's own test writes one token, looks at K, and passes. Four things are wrong. Write a better `write` for one
-# token. Here `key` and `value` are [heads, head size].
+# This class keeps pool and tables together. Its own test writes one token, looks at K, and passes. Three things are wrong.
+# Write a better `write` for one token; your last two functions can do most of it.
 #
 # ```python
 # def write(self, name, position, key, value):
@@ -214,8 +219,9 @@ assert np.array_equal(got, a_wanted)
 #     self.values[block, offset] = key
 # ```
 #
-# - K and V are read as they were written. A wrong shape is a `ValueError`. A position below 0 changes nothing: raise `ValueError`.
-# - A table grows when it has to, and not before: `self.take_block()` returns a free block.
+# - `key` and `value` are [heads, head size] each. Another shape is a `ValueError`.
+# - A position below 0 is a `ValueError` too. After an error nothing has changed.
+# - The table has room for the position. To make room comes later.
 
 
 # %% exercise="MyPool"
@@ -224,17 +230,10 @@ class MyPool(PagedKVPool):
 
     def write(self, name, position, key, value):
         ### BEGIN SOLUTION
-        for array in (key, value):
-            if np.shape(array) != self.keys.shape[2:]:
-                raise ValueError(f"{np.shape(array)} is not {self.keys.shape[2:]}")
         if position < 0:
             raise ValueError(f"position {position} is below 0")
-        table = self.tables[name]
-        while position >= len(table) * self.block_size:
-            table.append(self.take_block())
-        block, offset = table[position // self.block_size], position % self.block_size
-        self.keys[block, offset] = key
-        self.values[block, offset] = value
+        slots = slot_mapping(np.array(self.tables[name], np.int32), np.array([position]), self.block_size)
+        write_kv(np.asarray(key)[None], np.asarray(value)[None], self.keys, self.values, slots)
         ### END SOLUTION
 
 
@@ -249,12 +248,12 @@ MyPool = check("07.mend_pool", MyPool)
 # </details>
 # <details><summary>Hint 2: the steps</summary>
 #
-# Check both shapes and the position. While the table has no entry for the position, append a block. Then store.
+# Refuse positions below 0. Then ask `slot_mapping` for the slot of one position, and give it to `write_kv`.
 #
 # </details>
-# <details><summary>Hint 3: "what worked before still works" fails</summary>
+# <details><summary>Hint 3: "a wrong shape" fails</summary>
 #
-# Take a block only for a token that needs it. A full last block is fine as it is.
+# `write_kv` takes [T, K, D]. `np.asarray(key)[None]` puts T = 1 in front, whatever the shape is, and `write_kv` then refuses it.
 #
 # </details>
 #
@@ -291,8 +290,9 @@ print(f"one block at a time {out / total:.6f}, all at once {whole @ np.concatena
 # Write `paged_attention(q, k_pool, v_pool, block_table, context_len, scale)`: one query, [H, D], over the first
 # `context_len` tokens. It returns [H, D].
 #
-# - Visit one block at a time, and gather nothing. Never read slots behind the context: they hold NaN here.
-# - Never read table entries behind the context either. In a batch all tables are equally long: short ones end in the **null block**, 0.
+# - Visit one block at a time. The check measures that you never hold the whole context.
+# - Slots behind the context must not count, whatever they hold: here it is NaN. A NaN inside the context must show.
+# - `context_len` says where to stop, and not a 0 in the table. Entries behind may be nonsense.
 # - Query head h reads K/V head h // (H // K), as in [lesson 04](lessons/04_gqa_and_mla.ipynb). So `q.reshape(K, H // K, D)` has a row for each K/V head.
 # - A context of 0 tokens gives zeros.
 
@@ -333,7 +333,7 @@ paged_attention = check("07.paged_attention", paged_attention)
 # `np.einsum("kgd,nkd->kgn", queries, k) * scale`, and the values come in with `"kgn,nkd->kgd"`.
 #
 # </details>
-# <details><summary>Hint 3: "unused slots are never read" fails</summary>
+# <details><summary>Hint 3: "unused slots do not count" fails</summary>
 #
 # A weight of 0 does not help, since 0 times NaN is NaN. Cut the slots off before you multiply.
 #
@@ -362,6 +362,30 @@ assert worst < 1e-12
 # Who fills the table? A request starts with the blocks of its prompt. Then, for each token: if the last block has room,
 # use its next slot. If it is full, take a free block and append it to the table. That is all.
 #
+# A free block must be found at once, among hundreds of thousands. `free.pop(0)` of a Python list looks harmless, but moves
+# every other entry by one place. Which columns grow with the number of free blocks?
+
+
+# %% tags=["claim-free-list", "nbval-ignore-output"]
+def microseconds(n):
+    """To take a block and give it back, in three ways."""
+    as_list, as_deque, pool = list(range(n)), deque(range(n)), BlockPool(n)
+    ways = (
+        lambda: as_list.append(as_list.pop(0)),
+        lambda: as_deque.append(as_deque.popleft()),
+        lambda: pool.release(pool.allocate(1)),
+    )
+    return [1e6 * min(timeit(way, number=500) for _ in range(3)) / 500 for way in ways]
+
+
+print(f"{'free blocks':>12}{'list.pop(0)':>14}{'deque':>9}{'BlockPool':>12}   in microseconds")
+for n in (10_000, 100_000, 400_000):
+    in_list, in_deque, in_pool = microseconds(n)
+    print(f"{n:>12,}{in_list:>14.2f}{in_deque:>9.2f}{in_pool:>12.2f}")
+
+# %% [markdown] lang="en"
+# Only the list's. The engine's `BlockPool` is a linked list.
+#
 # ## Exercise 7.5 - let the table grow
 #
 # Difficulty 2/5 · importance 5/5 · 10 minutes · about 3 lines
@@ -371,8 +395,9 @@ assert worst < 1e-12
 #
 # - After `grow(request, num_tokens)` the list `request.block_table` has room for that many tokens in all, and no block more.
 # - Append to the list in place. Room that is there is kept, even if fewer tokens are asked for.
-# - `self.pool.allocate(n)` returns n blocks, or raises `NoFreeBlocksError` and has changed nothing. The same must hold for
-#   `grow`. `self.block_size` is B.
+# - `self.pool.allocate(n)` returns n blocks, in any order of numbers. If it lacks some, it raises `NoFreeBlocksError` (a
+#   `MemoryError`) and has changed nothing. The same must hold for `grow`.
+# - `self.block_size` is B.
 
 
 # %% exercise="MyManager"
@@ -452,7 +477,8 @@ print(f"{engine.stats().num_free_blocks} of 24 blocks are free again")
 # %% [markdown] lang="en"
 # The blocks of the two requests take turns, and the text does not know. Watch such tables grow: three requests, blocks of 4,
 # your manager again. Put the focus on the slider and press the arrow keys. At step 3 A's blocks 1 and 2 are full. Its
-# ninth token opens block 8, since others have what lies between. Formula, engine and picture then count the same blocks.
+# ninth token opens block 8, since others have what lies between. When a request ends, its last block is freed first. So
+# freed blocks wait in reverse. Formula, engine and picture count the same blocks.
 
 # %%
 engine = LLMEngine(
@@ -485,32 +511,6 @@ assert sum(by_formula) == 10 - len(event["free_blocks"])
 assert f"allocated {sum(by_formula) * 4}, live {sum(stored)}" in frame(engine, 3).words
 
 # %% [markdown] lang="en"
-# ## The list of free blocks
-#
-# A pool must find a free block at once, among hundreds of thousands. `free.pop(0)` of a Python list looks harmless, but
-# moves every other entry by one place. A deque does not, nor does the linked list of the engine's `BlockPool`:
-
-
-# %% tags=["claim-free-list", "nbval-ignore-output"]
-def microseconds(n):
-    """To take a block and give it back, in three ways."""
-    as_list, as_deque, pool = list(range(n)), deque(range(n)), BlockPool(n)
-    ways = (
-        lambda: as_list.append(as_list.pop(0)),
-        lambda: as_deque.append(as_deque.popleft()),
-        lambda: pool.release(pool.allocate(1)),
-    )
-    return [1e6 * min(timeit(way, number=500) for _ in range(3)) / 500 for way in ways]
-
-
-print(f"{'free blocks':>12}{'list.pop(0)':>14}{'deque':>9}{'BlockPool':>12}   in microseconds")
-for n in (10_000, 100_000, 400_000):
-    in_list, in_deque, in_pool = microseconds(n)
-    print(f"{n:>12,}{in_list:>14.2f}{in_deque:>9.2f}{in_pool:>12.2f}")
-
-# %% [markdown] lang="en"
-# Which column grows with n? (The pool is slower than the deque, as it also counts holders.)
-#
 # ## Price one: the end of a block
 #
 # "Paging has zero waste", people say. The last block of a request is rarely full. It loses at most $B - 1$ slots, and
@@ -519,70 +519,81 @@ for n in (10_000, 100_000, 400_000):
 # %%
 predict("07.tokens_96", value=None)
 
-# %% tags=["claim-last-block", "claim-table-size"]
+# %% tags=["claim-last-block"]
 trace = load_trace("synthetic_azure_conv.csv")
-totals = [request.num_prompt_tokens + request.num_output_tokens for request in trace]
+stored = [request.num_prompt_tokens + request.num_output_tokens - 1 for request in trace]  # the last token has no K/V
 for B in (16, 32):
-    print(f"blocks of {B}: {(B - 1) / 2} slots lost on average, {B - 1} at most; 96% are used", end=" ")
-    print(f"from\n  {(B - 1) / 2 * 24:.0f} tokens on, on average; from {(B - 1) * 24} on, for certain")
+    mean, worst = (B - 1) / 2, B - 1
+    print(f"blocks of {B}: {mean} slots lost on average, {worst} at most; 96% are used")
+    print(f"  from {24 * mean:.0f} tokens on, on average; by the same formula from {24 * worst} on, for certain", end="")
+    short = max(length for length in range(1, 24 * worst) if paged_utilization([length], B) < 0.96)
+    print(f" (all tried: {short + 1})")
 print(f"17 tokens in blocks of 16: {float(paged_utilization([17], 16)):.1%} used")
-idle = sum(-total % 16 for total in totals)
+idle = sum(-length % 16 for length in stored)
 per_token = kv_bytes_per_token(get_model("llama-3-8b"))
-share = float(1 - paged_utilization(totals, 16))
-print(f"{len(totals):,} requests of the trace, blocks of 16: {idle:,} slots idle, {share:.2%}")
+print(f"{len(stored):,} requests of the trace, blocks of 16: {idle:,} slots idle,", end=" ")
+print(f"{float(1 - paged_utilization(stored, 16)):.2%}")
 print(f"for Llama-3-8B, {per_token:,} B a token: {idle * per_token:,} B", end="")
 print(f" = {idle * per_token / 1e9:.2f} GB = {idle * per_token / 2**30:.2f} GiB")
-print(f"\n{'block size':>10}{'idle slots a request':>22}{'idle':>9}{'entries':>9}{'bytes':>8} for 8,192 tokens")
-for B in (1, 4, 16, 64, 256):
-    mean, share = sum(-total % B for total in totals) / len(totals), 1 - paged_utilization(totals, B)
-    print(f"{B:>10}{mean:>22.2f}{float(share):>9.2%}{8192 // B:>9,}{4 * 8192 // B:>8,}")
-print(f"K and V of 8,192 tokens: {8192 * per_token / 2**30:.0f} GiB")
 assert idle > 0
-picture(pictures.tails, lengths=totals, block_size=16, height=2.6)
+picture(pictures.tails, lengths=stored, block_size=16, height=2.6)
 
 # %% [markdown] lang="en"
-# So "zero" is wrong: 0.54%, or 0.97 GB if all requests of this synthetic trace were there at once. It is small.
+# So "zero" is wrong, by 0.98 GB if all requests of this synthetic trace were there at once. It is small.
 #
 # ## Price two: the table
 #
-# Then why not blocks of 1 slot? Each block needs an entry of 4 bytes in the table. For 8,192 tokens that makes 32,768 B, few
-# beside 1 GiB of K and V. What counts is that reading is cut into pieces. Measure it: one query over 4,096 tokens, in
-# float32. "gather" copies the blocks, then attends over one array. "online" is your function. Both are compared with
-# an array that was in one piece from the start.
+# Then why not blocks of 1 slot?
+
+# %%
+predict("07.table_bytes", value=None)
+
+# %% tags=["claim-table-size"]
+print(f"{'block size':>10}{'idle slots a request':>22}{'idle':>9}{'entries':>9}{'bytes':>8} for 8,192 tokens")
+for B in (1, 4, 16, 64, 256):
+    mean, share = sum(-length % B for length in stored) / len(stored), 1 - paged_utilization(stored, B)
+    print(f"{B:>10}{mean:>22.2f}{float(share):>9.2%}{8192 // B:>9,}{4 * 8192 // B:>8,}")
+print(f"K and V of 8,192 tokens: {8192 * per_token / 2**30:.0f} GiB")
+
+# %% [markdown] lang="en"
+# A larger table is a few kB beside 1 GiB of K and V. What counts is that the reading is cut into pieces. Measure it: one query
+# over 4,096 tokens. "gather" copies the blocks, then attends over one array. "online" is your function. The unit of each is
+# the same function over one block of 4,096, so that only the cutting counts.
 
 # %% tags=["claim-block-size", "nbval-ignore-output"]
 S, H, K, D = 4096, 16, 4, 64
-k3, v3 = rng.normal(size=(2, S, K, D)).astype(np.float32)
-q3 = rng.normal(size=(H, D)).astype(np.float32)
+k3, v3 = rng.normal(size=(2, S, K, D))
+q3 = rng.normal(size=(H, D))
+in_one_piece = decode_attention(q3, k3, v3, D**-0.5)
 
 
 def seconds(B):
     """With blocks of B, scattered: to gather and attend; to attend block by block."""
     blocks = rng.permutation(S // B).astype(np.int32)
-    pools = [np.empty((S // B, B, K, D), np.float32) for _ in "kv"]
+    pools = [np.empty((S // B, B, K, D)) for _ in "kv"]
     write_kv(k3, v3, *pools, slot_mapping(blocks, np.arange(S), B))
+    assert np.allclose(paged_attention(q3, *pools, blocks, S, D**-0.5), in_one_piece, rtol=0, atol=1e-12)
     return (
         best_seconds(lambda: decode_attention(q3, *(gather(pool, blocks, S) for pool in pools), D**-0.5)),
         best_seconds(lambda: paged_attention(q3, *pools, blocks, S, D**-0.5)),
     )
 
 
-whole = best_seconds(lambda: decode_attention(q3, k3, v3, D**-0.5))
-print(f"in one piece: {1e3 * whole:.1f} ms = 1.00")
+whole = seconds(S)
+print(f"one block of {S:,}: gather {1e3 * whole[0]:.1f} ms, online {1e3 * whole[1]:.1f} ms; both count as 1.00 below")
 print(f"{'block size':>10}{'gather':>9}{'online':>9}{'idle slots a request':>22}")
 for B in (4, 16, 64, 256, 1024):
-    gathered, online = seconds(B)
-    mean = sum(-total % B for total in totals) / len(totals)
-    print(f"{B:>10}{gathered / whole:>9.2f}{online / whole:>9.2f}{mean:>22.2f}")
+    gathered, online = (one / base for one, base in zip(seconds(B), whole))
+    print(f"{B:>10}{gathered:>9.2f}{online:>9.2f}{sum(-length % B for length in stored) / len(stored):>22.2f}")
 
 # %% [markdown] lang="en" tags=["claim-published"]
-# Small blocks are slow: each one costs a turn of a Python loop. On a GPU there is no Python, but the table still has to
-# be read, and reads come in smaller pieces. Large blocks leave more idle, in the last column. And larger is not always
-# faster: the last row of the next table says so. 16 is a compromise.
+# In NumPy each block costs a turn of a Python loop, so small ones are slow. A GPU kernel has no such loop. How much a small
+# block costs there is the kernel's affair: SGLang's default is 1, and the next table has a kernel that is slower with 128
+# than with 16. What always holds is the last column. 16 is a compromise.
 #
 # ## Price three: the kernel
 #
-# What did others measure? Reported by the authors named, on GPUs of 2023 and 2024:
+# What did others measure? Reported by the authors named, in 2023 and 2024:
 #
 # | reported | what was measured |
 # |---|---|
@@ -629,13 +640,13 @@ for S in (1024, 8192, 32_768):
 #
 # - `a = CacheUser("a", [1, 2, 3])` is a request, with a `block_table`. `start(cache, a)` admits it, with room for its tokens;
 #   `start(cache, a, 0)` with none.
-# - `compute(cache, a)` makes room for all its tokens and stores them. `decode(cache, a, token)` does so with one token more.
+# - `compute(cache, a)` makes room for all tokens not yet stored, at once, and stores them. `decode(cache, a, token)` adds one token.
 # - `cache.free(a)` gives its blocks back, and its table is empty then.
 # - `cache.pool` has `num_free`, `allocate(n)`, `release(blocks)` and `ref_count(block)`. It raises `MemoryError` if blocks are
-#   lacking, and `ValueError` for a second release and for a number that is no block. Then nothing has changed.
+#   lacking, and `ValueError` for a second release and for a number that is no block: 0 is none. Then nothing has changed.
 # - Which number a block has is the pool's business.
 #
-# One of the ten:
+# One of the ten. `compute` calls `append` with all tokens that are left:
 #
 # ```python
 # def append(self, request, n=1):
@@ -691,8 +702,8 @@ my_tests = bugs_caught(my_tests, "07")
 # </details>
 # <details><summary>Hint 2: the steps</summary>
 #
-# Let an empty request grow token by token, and count its blocks each time. Let a second one store nine tokens at once.
-# Then ask for too much, free, and free again.
+# Let an empty request grow token by token, and count its blocks each time. Start a second one with `start(cache, b, 0)`, and
+# let `compute(cache, b)` store nine tokens at once. Then ask for too much, free, and free again.
 #
 # </details>
 # <details><summary>Hint 3: a right cache is refused</summary>
@@ -730,7 +741,7 @@ predict("07.fit", value=None)
 # > **What this does not show**
 # >
 # > - GPU kernels. Lesson 10 writes one. The ratios that you measured are those of NumPy on a CPU.
-# > - The published figures on today's kernels. They are two or three years old, and of one machine each.
+# > - How today's kernels do. The published figures are from 2023 and 2024.
 # > - Sharing. A block can stand in two tables: lesson 08.
 # > - Prompts in one call. Your attention takes one query at a time, so the engine called it once for each token of a prompt.
 #
@@ -738,8 +749,7 @@ predict("07.fit", value=None)
 #
 # <details><summary>Does paged attention compute something else than attention?</summary>
 #
-# No. It is the same sum in another order. In float64 the difference is below 1e-12. In half precision rounding differs a little, as
-# it does between any two kernels.
+# No. It is the same sum in another order. In float64 the difference is below 1e-12.
 #
 # </details>
 # <details><summary>Does every layer have a table of its own?</summary>

@@ -4,11 +4,11 @@ from mini_engine.attention.dense import causal_attention, decode_attention, soft
 from mini_engine.attention.fp8 import Fp8Codec, fp8_e4m3
 from mini_engine.attention.lossy import KVScheme, lossy_attention
 from mini_engine.attention.mla import mla_absorbed, mla_expanded
-from mini_engine.attention.online_softmax import paged_attention
-from mini_engine.attention.paged import context_slots, paged_decode_attention
+from mini_engine.attention.online_softmax import OnlineSoftmax, paged_attention
+from mini_engine.attention.paged import paged_decode_attention
 from mini_engine.attention.quantized import Encoded, IntCodec, kivi
 from mini_engine.attention.quantized_cache import QuantizedKVCache, kivi_cache
-from mini_engine.attention.slots import gather, slot_mapping, write_kv
+from mini_engine.attention.slots import context_slots, gather, slot_mapping, store, write_kv
 from mini_engine.attention.split_kv import combine_partials, split_kv_partials
 from mini_engine.attention.windowed import WindowedKVCache, windowed_attention
 
@@ -17,6 +17,7 @@ __all__ = [
     "Fp8Codec",
     "IntCodec",
     "KVScheme",
+    "OnlineSoftmax",
     "QuantizedKVCache",
     "WindowedKVCache",
     "causal_attention",
@@ -35,6 +36,7 @@ __all__ = [
     "slot_mapping",
     "softmax",
     "split_kv_partials",
+    "store",
     "windowed_attention",
     "write_kv",
 ]

@@ -1,4 +1,4 @@
-"""Attention over a paged cache in NumPy: the block table says where each token's key and value lie.
+"""Attention over a paged cache, the truth that kernels are tested against: gather by the block table, then attend densely.
 
 Shapes: B sequences, H query heads, K key/value heads, D head size, N blocks in the pool, P tokens a block, M entries of a
 block table. Token s of sequence b lies in block block_tables[b, s // P], at slot s % P. Source: Kwon et al. 2023, section 4.1.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from mini_engine.arguments import count
 from mini_engine.attention.dense import decode_attention
+from mini_engine.attention.slots import gather
 
 
 def paged_decode_attention(
@@ -39,27 +39,6 @@ def paged_decode_attention(
         raise ValueError(f"both pools must have the same [N, P, K], found {k_pool.shape} and {v_pool.shape}")
     out = np.zeros((*q.shape[:2], v_pool.shape[-1]), dtype=q.dtype)
     for row, length in enumerate(np.asarray(context_lens).tolist()):
-        blocks, slots = context_slots(block_tables[row], length, k_pool.shape[1], len(k_pool), window)
-        out[row] = decode_attention(q[row], k_pool[blocks, slots], v_pool[blocks, slots], scale)
+        k, v = (gather(pool, block_tables[row], length, window) for pool in (k_pool, v_pool))
+        out[row] = decode_attention(q[row], k, v, scale)
     return out
-
-
-def context_slots(
-    block_table: np.ndarray, length: int, block_size: int, num_blocks: int, window: int | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Where the tokens of one context lie: (blocks[S], slots[S]), oldest first; pool[blocks, slots] gathers them.
-
-    With a window only its tokens, so S = min(length, window). ValueError as `paged_decode_attention`.
-    """
-    size = np.shape(block_table)[0] * block_size
-    if not 0 <= length <= size:
-        raise ValueError(f"a context of {length} tokens, and its block table has room for {size}")
-    first = 0 if window is None else max(0, length - count("window", window))
-    tokens = np.arange(first, length)
-    blocks = np.asarray(block_table)[tokens // block_size].astype(np.int64)
-    wrong = (blocks < 0) | (blocks >= num_blocks)  # NumPy would count a negative one from the end
-    if wrong.any():
-        raise ValueError(
-            f"token {tokens[wrong][0]} lies in block {blocks[wrong][0]}, and the pool has blocks 0 to {num_blocks - 1}"
-        )
-    return blocks, tokens % block_size

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from mini_engine.arguments import count
+from mini_engine.attention.online_softmax import OnlineSoftmax
 
 
 def split_kv_partials(
@@ -22,25 +23,14 @@ def split_kv_partials(
     Where S does not divide evenly the last parts are shorter; an empty one has out 0 and lse -inf. At least float32.
     Raises ValueError for shapes that do not fit together and fewer than one split.
     """
-    (H, D), (S, K, _) = q.shape, k.shape
+    D, (S, K, _) = q.shape[1], k.shape
     if k.shape[2] != D or v.shape[:2] != k.shape[:2]:
         raise ValueError(f"k and v must have shapes [S, K, {D}] and [S, K, Dv], found {k.shape} and {v.shape}")
-    if K == 0 or H % K:
-        raise ValueError(f"{H} query heads cannot share {K} key/value heads evenly")
-    work = np.result_type(q.dtype, np.float32)  # half precision is too coarse to sum in
-    out = np.zeros((count("num_splits", num_splits), H, v.shape[2]), dtype=work)
-    lse = np.full((num_splits, H), -np.inf, dtype=work)
-    queries = q.astype(work).reshape(K, H // K, D)
+    states = [OnlineSoftmax(q, K, v.shape[2], scale) for _ in range(count("num_splits", num_splits))]
     size = max(1, -(-S // num_splits))
-    for split, begin in enumerate(range(0, S, size)):
-        keys, values = (x[begin : begin + size].astype(work).transpose(1, 0, 2) for x in (k, v))  # [K, size, D]
-        scores = queries @ keys.transpose(0, 2, 1) * work.type(scale)  # [K, G, size]
-        top = scores.max(axis=-1, keepdims=True)
-        weights = np.exp(scores - top)
-        total = weights.sum(axis=-1, keepdims=True)
-        out[split] = (weights / total @ values).reshape(H, -1)
-        lse[split] = (top + np.log(total)).reshape(H)
-    return out, lse
+    for state, begin in zip(states, range(0, S, size)):
+        state.add(k[begin : begin + size], v[begin : begin + size])
+    return np.stack([state.output for state in states]), np.stack([state.log_sum_exp for state in states])
 
 
 def combine_partials(out: np.ndarray, lse: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

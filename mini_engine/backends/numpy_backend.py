@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from mini_engine.arguments import choice
-from mini_engine.attention import causal_attention, mla_expanded
-from mini_engine.attention import write_kv as write_both
+from mini_engine.attention import causal_attention, gather, mla_expanded, store
 from mini_engine.backends.base import BatchInput, NumpyStepResult
 from mini_engine.backends.kv_arrays import MLA_DECODE, kv_arrays
 from mini_engine.backends.numpy_latent import latent_attention
@@ -74,32 +73,20 @@ class NumpyBackend:
                 target[:, dst] = source[:, src]
 
     def execute(self, batch: BatchInput) -> NumpyStepResult:
-        written = batch.slot_mapping >= 0
-        slots = batch.slot_mapping[written]
         starts, lengths = batch.query_start_loc.tolist(), batch.context_lens.tolist()
-        blocks_used = [-(-length // self.block_size) for length in lengths]
 
         def attend(layer: int, q: np.ndarray, *new: Any) -> np.ndarray:
             """new: k and v, or the latent and the layer's up-projection, which is not stored."""
             cached = [pool[layer] for pool in self.pools.values()]
             if self._write_kv is not None:
                 self._write_kv(*new, *cached, batch.slot_mapping)
-            elif len(cached) == 2:
-                k, v = new
-                write_both(k, v, cached[0], cached[1], batch.slot_mapping)
             else:
-                values, pool = new[0], cached[0]
-                if values.shape != (len(written), *pool.shape[2:]):  # NumPy would spread it over tokens and heads
-                    raise ValueError(
-                        f"latents of {len(written)} tokens have shape {values.shape}, not {pool.shape[2:]} each"
-                    )
-                pool.reshape(-1, *pool.shape[2:])[slots] = values[written]  # a view
+                store(new[: len(cached)], cached, batch.slot_mapping)
             if self._paged_attention is not None:
                 return self._one_by_one(q, cached, batch)
             out = []
             for row, (begin, end) in enumerate(pairwise(starts)):
-                table = batch.block_tables[row, : blocks_used[row]]
-                context = [pool[table].reshape(-1, *pool.shape[2:])[: lengths[row]] for pool in cached]
+                context = [gather(pool, batch.block_tables[row], lengths[row]) for pool in cached]
                 out.append(self._attention(q[begin:end], context, new[-1], lengths[row] - (end - begin)))
             return np.concatenate(out)
 

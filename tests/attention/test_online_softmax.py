@@ -90,3 +90,22 @@ def test_heads_that_cannot_be_shared_evenly_are_refused():
     _, _, k_pool, v_pool = poisoned(5, 4)
     with pytest.raises(ValueError, match="3 query heads cannot share 2"):
         paged_attention(np.ones((3, D)), k_pool, v_pool, TABLE, 5, 1.0)
+
+
+def test_what_a_context_needs_must_be_there():
+    """One guard for all who look a token up: the window, the length, and blocks that the pool does not have."""
+    _, _, k_pool, v_pool = poisoned(5, 4)
+    q = np.ones((2, D))
+    for table, length, window, message in (
+        ([7, -1], 5, None, "token 4 lies in block -1"),
+        ([7, N], 8, 3, f"token 5 lies in block {N}"),
+        ([7, 3], 9, None, "a context of 9 tokens, and its block table has room for 8"),
+        ([7, 3], -3, None, "a context of -3 tokens"),
+        ([7, 3], 6, 0, "window=0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            paged_attention(q, k_pool, v_pool, table, length, 1.0, window)
+        with pytest.raises(ValueError, match=message):
+            gather(k_pool, table, length, window)
+    with pytest.raises(ValueError, match="position 3 lies in block -2"):
+        slot_mapping([-2], [-1, 3], 16)

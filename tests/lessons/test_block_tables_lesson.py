@@ -22,7 +22,7 @@ from mini_engine.course.exercises import all_of
 from mini_engine.course.exercises.answers07_addresses import slots_by_a_loop, write_by_a_loop
 from mini_engine.course.exercises.answers07_attention import by_loops
 from mini_engine.course.exercises.e07_addresses import slot_by_slot
-from mini_engine.course.exercises.e07_attention import PAGED_ATTENTION, case_of
+from mini_engine.course.exercises.e07_attention import LONG, PAGED_ATTENTION, case_of
 from mini_engine.course.exercises.e07_grow import GROW
 from mini_engine.course.panels import p07_block_tables as pictures
 from mini_engine.geometry import kv_bytes_per_token, paged_utilization, weight_bytes
@@ -30,7 +30,7 @@ from mini_engine.models import load_model
 from mini_engine.roofline import decode_step_time_additive
 from mini_engine.workload import load_trace
 
-TOTALS = [r.num_prompt_tokens + r.num_output_tokens for r in load_trace("synthetic_azure_conv.csv")]
+STORED = [r.num_prompt_tokens + r.num_output_tokens - 1 for r in load_trace("synthetic_azure_conv.csv")]
 PREDICTIONS = {p.id: p for p in all_of(Prediction, "07")}
 PARAMS = SamplingParams(temperature=0, max_tokens=15, ignore_eos=True)
 PROMPTS = ["The young lady", "Emma was"]
@@ -120,29 +120,29 @@ def test_slots_of_the_engine_are_those_of_the_formula():
 
 @pytest.mark.parametrize("answer", [PAGED_ATTENTION.reference, *PAGED_ATTENTION.alternatives])
 def test_right_attention_is_right_beyond_the_cases_of_the_exercise(answer):
-    for length in range(1, 17):
+    for length in (*range(1, 17), 61):
         for heads in ((1, 1), (4, 1), (6, 3)):
             q, k, v, k_pool, v_pool = case_of(length, heads)
-            got = answer(q, k_pool, v_pool, np.array([6, 2, 7, 1, 0]), length, 0.7)
+            got = answer(q, k_pool, v_pool, np.array([*LONG, 0]), length, 0.7)
             np.testing.assert_allclose(got, decode_attention(q, k, v, 0.7), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize(("size", "mean", "worst"), [(16, 180, 360), (32, 372, 744)])
-def test_when_96_percent_are_used(size, mean, worst):
+@pytest.mark.parametrize(("size", "mean", "worst", "tried"), [(16, 180, 360, 354), (32, 372, 744, 738)])
+def test_when_96_percent_are_used(size, mean, worst, tried):
     """By the formula with the mean of (B - 1) / 2, and by trying all lengths from the worst case's bound on."""
     lost = Fraction(size - 1, 2)
     assert mean / (mean + lost) == Fraction(96, 100)
     assert worst / (worst + 2 * lost) == Fraction(96, 100)
-    used = [paged_utilization([length], size) for length in range(worst, worst + 4 * size)]
-    assert min(used) >= Fraction(96, 100)
+    used = [paged_utilization([length], size) for length in range(tried, worst + 4 * size)]
+    assert min(used) >= Fraction(96, 100) > paged_utilization([tried - 1], size)
     assert paged_utilization([size + 1], size) < Fraction(54, 100)
     if size == 32:
         assert PREDICTIONS["07.tokens_96"].answer == mean
 
 
 def test_last_blocks_of_the_trace_are_as_empty_as_chance_would_have_it():
-    empty = [size - 1 - (total - 1) % size for size in (16,) for total in TOTALS]
-    assert sum(empty) == 7372
+    empty = [15 - (tokens - 1) % 16 for tokens in STORED]
+    assert sum(empty) == 7476
     assert max(empty) == 15
     assert abs(sum(empty) / len(empty) - 7.5) < 3 * 4.61 / len(empty) ** 0.5  # three standard errors
 

@@ -92,6 +92,16 @@ def int32_products(block_table: Any, positions: Any, block_size: int) -> Array:
     return np.where(at < 0, -1, slots).astype(np.int64)
 
 
+def block_0_is_padding(block_table: Any, positions: Any, block_size: int) -> Array:
+    """A 0 in the table is taken for the end of a short table."""
+    slots = slot_mapping(block_table, positions, block_size)
+    return np.where((slots >= 0) & (slots < block_size), -1, slots)
+
+
+def no_slots_are_floats(block_table: Any, positions: Any, block_size: int) -> Array:
+    return np.array(slot_mapping(block_table, positions, block_size).tolist())
+
+
 def write_by_a_loop(k: Array, v: Array, k_pool: Array, v_pool: Array, slots: Array) -> None:
     block_size, *shape = k_pool.shape[1:]
     if k.shape != (len(slots), *shape) or v.shape != k.shape:
@@ -146,6 +156,14 @@ def whole_block(k: Array, v: Array, k_pool: Array, v_pool: Array, slots: Array) 
             pool[last // pool.shape[1], last % pool.shape[1] + 1 :] = 0
 
 
+def through_float32(k: Array, v: Array, k_pool: Array, v_pool: Array, slots: Array) -> None:
+    write_kv(k.astype(np.float32), v.astype(np.float32), k_pool, v_pool, slots)
+
+
+def slot_0_is_padding(k: Array, v: Array, k_pool: Array, v_pool: Array, slots: Array) -> None:
+    write_kv(k, v, k_pool, v_pool, np.where(slots == 0, -1, slots))
+
+
 def padding_into_the_last(k: Array, v: Array, k_pool: Array, v_pool: Array, slots: Array) -> None:
     write_kv(k, v, k_pool, v_pool, slots % (k_pool.shape[0] * k_pool.shape[1]))
 
@@ -180,3 +198,18 @@ def too_late(k: Array, v: Array, k_pool: Array, v_pool: Array, slots: Array) -> 
     """The keys are stored by the time that the values are looked at."""
     write_kv(k, k, k_pool, v_pool.copy(), slots)
     write_kv(v, v, k_pool.copy(), v_pool, slots)
+
+
+def compares_k_with_v(k: Array, v: Array, k_pool: Array, v_pool: Array, slots: Array) -> None:
+    """Both may have the same wrong shape."""
+    if k.shape != v.shape or k.shape[-1] != k_pool.shape[-1]:
+        raise ValueError("wrong shape")
+    no_check(k, v, k_pool, v_pool, slots)
+
+
+def counts_numbers(k: Array, v: Array, k_pool: Array, v_pool: Array, slots: Array) -> None:
+    """As many numbers as needed, in whatever order."""
+    shape = (len(slots), *k_pool.shape[2:])
+    if not k.size == v.size == np.prod(shape):
+        raise ValueError("wrong size")
+    write_kv(k.reshape(shape), v.reshape(shape), k_pool, v_pool, slots)

@@ -98,14 +98,13 @@ def gathers_all(q: Array, k_pool: Array, v_pool: Array, table: Any, context_len:
     return decode_attention(q, k, v, scale)
 
 
-def _online(q: Any, k_pool: Any, v_pool: Any, table: Any, context_len: int, scale: float, **wrong: bool) -> Array:
+def _online(q: Any, k_pool: Any, v_pool: Any, table: Any, context_len: int, scale: float, **wrong: float) -> Array:
     """The reference's steps, with one of them left out."""
     P, K, D = k_pool.shape[1:]
     queries = q.reshape(K, -1, D)
     shape = (*queries.shape[:2], 1)
     top, total, out = np.full(shape, -np.inf), np.zeros(shape), np.zeros((*shape[:2], v_pool.shape[3]))
-    if wrong.get("top_starts_at_zero"):
-        top = np.zeros(shape)
+    top = np.full(shape, float(wrong.get("top_starts_at", -np.inf)))
     for i, start in enumerate(range(0, context_len, P)):
         n = min(P, context_len - start)
         scores = np.einsum("kgd,nkd->kgn", queries, k_pool[table[i], :n]) * scale
@@ -155,7 +154,7 @@ def full_blocks_only(q: Array, k_pool: Array, v_pool: Array, table: Any, context
     return paged_attention(q, k_pool, v_pool, table, max(context_len // P * P, min(context_len, P)), scale)
 
 
-def _wrong(**wrong: bool) -> Any:
+def _wrong(**wrong: float) -> Any:
     def run(q: Any, k_pool: Any, v_pool: Any, table: Any, context_len: int, scale: float) -> Array:
         return _online(q, k_pool, v_pool, table, context_len, scale, **wrong)
 
@@ -163,9 +162,57 @@ def _wrong(**wrong: bool) -> Any:
 
 
 no_shrink, sum_not_shrunk = _wrong(no_shrink=True), _wrong(sum_not_shrunk=True)
-no_top, top_of_block, top_starts_at_zero = (
-    _wrong(no_top=True),
-    _wrong(top_of_block=True),
-    _wrong(top_starts_at_zero=True),
-)
+no_top, top_of_block = _wrong(no_top=True), _wrong(top_of_block=True)
+top_starts_at_zero, top_starts_at_minus_1000 = _wrong(top_starts_at=0), _wrong(top_starts_at=-1000)
 no_empty = _wrong(no_empty=True)
+
+
+def _at_most(num_blocks: int) -> Any:
+    def run(q: Any, k_pool: Any, v_pool: Any, table: Any, context_len: int, scale: float) -> Array:
+        return paged_attention(q, k_pool, v_pool, table, min(context_len, num_blocks * k_pool.shape[1]), scale)
+
+    return run
+
+
+four_blocks_at_most, sixteen_blocks_at_most = _at_most(4), _at_most(16)
+
+
+def stops_at_zero(q: Array, k_pool: Array, v_pool: Array, table: Any, context_len: int, scale: float) -> Array:
+    """A 0 in the table is taken for its end."""
+    ends = np.flatnonzero(np.asarray(table) == 0)
+    size = int(ends[0]) if ends.size else len(table)
+    return paged_attention(q, k_pool, v_pool, table, min(context_len, size * k_pool.shape[1]), scale)
+
+
+def two_heads_always(q: Array, k_pool: Array, v_pool: Array, table: Any, context_len: int, scale: float) -> Array:
+    """Two K/V heads, as in the case that was looked at."""
+    heads = np.arange(len(q)) * 2 // len(q) % k_pool.shape[2]
+    return paged_attention(q, k_pool[:, :, heads], v_pool[:, :, heads], table, context_len, scale)
+
+
+def nan_to_zero(q: Array, k_pool: Array, v_pool: Array, table: Any, context_len: int, scale: float) -> Array:
+    return np.asarray(paged_attention(q, np.nan_to_num(k_pool), np.nan_to_num(v_pool), table, context_len, scale))
+
+
+def nan_to_zero_in_a_block(q: Array, k_pool: Array, v_pool: Array, table: Any, context_len: int, scale: float) -> Array:
+    """Unused slots become zeros, and a broken token does as well."""
+    P = k_pool.shape[1]
+    used = [int(block) for block in table[: -(-context_len // P)]]
+    k, v = (np.nan_to_num(np.stack([pool[block] for block in used] or [pool[0]])) for pool in (k_pool, v_pool))
+    return paged_attention(q, k, v, range(len(used)), context_len, scale)
+
+
+def slices_then_all(q: Array, k_pool: Array, v_pool: Array, table: Any, context_len: int, scale: float) -> Array:
+    """Each block on its own; then they are put together after all."""
+    P = k_pool.shape[1]
+    sizes = [min(P, context_len - start) for start in range(0, context_len, P)]
+    k, v = (
+        np.concatenate([pool[:0].reshape(0, *pool.shape[2:]), *(pool[block, :n] for block, n in zip(table, sizes))])
+        for pool in (k_pool, v_pool)
+    )
+    return decode_attention(q, k, v, scale)
+
+
+def in_float32(q: Array, k_pool: Array, v_pool: Array, table: Any, context_len: int, scale: float) -> Array:
+    k, v = (pool.astype(np.float32) for pool in (k_pool, v_pool))
+    return paged_attention(q.astype(np.float32), k, v, table, context_len, scale).astype(q.dtype)

@@ -118,7 +118,10 @@ WRONG = {
     "takes the next block one token early": Bug(
         _TooEarly, "Fill a block to its last slot and no further: how many blocks does the table need?"
     ),
-    "grows by one block at most": Bug(_OneAtATime, "One append may ask for room for many tokens, over several blocks."),
+    "grows by one block at most": Bug(
+        _OneAtATime,
+        "Start a request without room, `start(cache, b, 0)`, then store nine tokens at once: `compute(cache, b)`.",
+    ),
     "gives what there is": Bug(
         with_part(BlockTables, "pool", _TakesWhatThereIs), "Ask the pool for more blocks than are free."
     ),

@@ -35,19 +35,24 @@ def _maps(cases: list[Mapping]) -> Callable[[Any], None]:
 
 
 def _is_int64(candidate: Any) -> None:
-    for table, positions in (([3], [1]), ([3, 1], [])):
-        case = f"block table {table}, blocks of 4, positions {positions}: its type"
-        got = candidate(np.array(table, np.int32), np.array(positions, np.int64), 4)
-        expect_equal(str(got.dtype), "int64", case)
-        expect_equal(got.shape, (len(positions),), f"{case} and shape")
+    got = candidate(np.array([3], np.int32), np.array([1], np.int64), 4)
+    expect_equal(str(got.dtype), "int64", "block table [3], blocks of 4, positions [1]: the type of the slots")
     _maps([([2**27 + 3], [0, 15], 16)])(candidate)
 
 
-ONE, SEVERAL, PAD, INT64 = (
+def _none(candidate: Any) -> None:
+    case = "block table [3, 1], blocks of 4, no positions: a NumPy array without content"
+    got = candidate(np.array([3, 1], np.int32), np.array([], np.int64), 4)
+    expect_equal((type(got).__name__, got.shape, str(got.dtype)), ("ndarray", (0,), "int64"), f"{case}, its type")
+
+
+ONE, SEVERAL, ZERO, PAD, INT64, NONE = (
     "one token: block times size, plus offset",
     "tokens in several blocks, in any order",
+    "block 0 has slots like any other block",
     "position -1 is padding, and stays -1",
     "int64, also where the table is int32",
+    "no positions give no slots, in an array of int64",
 )
 
 SLOT_MAPPING = Exercise(
@@ -57,29 +62,34 @@ SLOT_MAPPING = Exercise(
     properties=[
         Property(ONE, _maps([([3], [0], 4), ([3], [2], 4), ([7, 3, 9], [37], 16), ([5, 1], [4], 4), ([2, 6], [1], 1)])),
         Property(SEVERAL, _maps([([2, 5], [3, 4], 4), ([9, 1, 4], list(range(9)), 3), ([9, 1, 4], [8, 0, 4, 5], 3)])),
+        Property(ZERO, _maps([([0], [0, 3], 4), ([6, 0, 2], [5, 4, 9], 4)])),
         Property(PAD, _maps([([3], [-1], 4), ([3, 5], [6, -1, 0], 4), ([3], [-1, -1, 2], 4)])),
         Property(INT64, _is_int64),
+        Property(NONE, _none),
     ],
     mutants=[
         Mutant("the position itself", answers.position_is_slot, ONE, "That is where it would lie in one run."),
         Mutant("the index for the block", answers.index_for_block, ONE, "The table says which block comes at that index."),
         Mutant("no offset", answers.no_offset, ONE, "That is the first slot of the block."),
         Mutant("division and rest swapped", answers.swapped_division, ONE, "The quotient is the index, the rest the offset."),
-        Mutant("blocks count from one", answers.counts_from_one, ONE, "Block 0 exists: the null block has slots too."),
+        Mutant("blocks count from one", answers.counts_from_one, ONE, "Block 0 exists, with slots from 0 on."),
         Mutant("first block only", answers.first_block_only, ONE, "The next block lies somewhere else."),
         Mutant("sorted", answers.sorted_positions, SEVERAL, "Slot i belongs to position i, in the order given."),
+        Mutant("block 0 is padding", answers.block_0_is_padding, ZERO, "A position of -1 is padding. A block of 0 is not."),
         Mutant("padding in the last block", answers.last_block_for_padding, PAD, "In Python -1 // 4 is -1: the last entry."),
         Mutant("padding in slot 0", answers.zero_for_padding, PAD, "Slot 0 is a slot. It would be written."),
         Mutant("padding left out", answers.padding_left_out, PAD, "There must be one slot for each position."),
         Mutant("int32", answers.int32_slots, INT64, "Slots and the offsets made of them outgrow 32 bits."),
         Mutant("products in int32", answers.int32_products, INT64, "The product has overflowed before it is widened."),
+        Mutant("an empty list for an array", answers.no_slots_are_floats, NONE, "NumPy makes float64 of an empty list."),
     ],
     alternatives=[answers.slots_by_a_loop, answers.slots_of_all_first],
 )  # fmt: skip
 
 
 def _tokens(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    k, v = np.random.default_rng(seed).integers(-64, 64, size=(2, count, 2, 3)) / 8
+    """Numbers that need all digits of float64."""
+    k, v = np.random.default_rng(seed).normal(size=(2, count, 2, 3))
     return k, v
 
 
@@ -87,7 +97,7 @@ def _pools(fill: float = np.nan) -> tuple[np.ndarray, np.ndarray]:
     return np.full((5, 4, 2, 3), fill), np.full((5, 4, 2, 3), fill)
 
 
-def _writes(mappings: list[list[int]], others: bool = False) -> Callable[[Any], None]:
+def _writes(mappings: list[list[int]], others: bool = False, rtol: float = 1e-6) -> Callable[[Any], None]:
     """Write by each mapping, then look at its slots, or at all others."""
 
     def run(candidate: Any) -> None:
@@ -106,7 +116,8 @@ def _writes(mappings: list[list[int]], others: bool = False) -> Callable[[Any], 
                         continue
                     want = new[slots.index(slot)] if written else old[slot // 4, slot % 4]
                     kind = "written to" if written else "not written to"
-                    expect_close(pool[slot // 4, slot % 4], want, f"{case}\n{name} in slot {slot}, which is {kind}")
+                    case_of_slot = f"{case}\n{name} in slot {slot}, which is {kind}"
+                    expect_close(pool[slot // 4, slot % 4], want, case_of_slot, rtol=rtol)
 
     return run
 
@@ -122,8 +133,9 @@ def _refuses(candidate: Any) -> None:
     for name, wrong in (
         ("numbers without heads", np.ones(3)), ("one token for two slots", k[:1]), ("one head for two", k[:, :1]),
         ("heads of size 1", k[..., :1]), ("three tokens for two slots", np.ones((3, 2, 3))),
+        ("heads and head size swapped", np.ones((2, 3, 2))), ("one row of numbers a token", np.ones((2, 6))),
     ):  # fmt: skip
-        for which, pair in (("k", (wrong, v)), ("v", (k, wrong))):
+        for which, pair in (("k", (wrong, v)), ("v", (k, wrong)), ("each of k and v", (wrong, wrong))):
             k_pool, v_pool = _pools()
             case = f"{which} is {name}, shape {wrong.shape}, where (2, 2, 3) is right"
             expect_raises(ValueError, partial(candidate, *pair, k_pool, v_pool, slots), case)
@@ -131,8 +143,9 @@ def _refuses(candidate: Any) -> None:
                 expect_equal(int((~np.isnan(pool)).sum()), 0, f"{case}: numbers stored in spite of the error")
 
 
-LANDS, OTHERS, SKIPPED, SHAPES = (
+LANDS, DIGITS, OTHERS, SKIPPED, SHAPES = (
     "K and V of each token land in its slot",
+    "every digit arrives",
     "all other slots keep what they held",
     "a slot of -1 is skipped",
     "a wrong shape is a ValueError, and nothing is stored",
@@ -144,7 +157,8 @@ WRITE_KV = Exercise(
     reference=write_kv,
     may_change=("k_pool", "v_pool"),
     properties=[
-        Property(LANDS, _writes([[6], [4, 5, 6, 7], [7, 8], [13, 2, 18]])),
+        Property(LANDS, _writes([[6], [4, 5, 6, 7], [7, 8], [13, 2, 18], [0], [0, 3]])),
+        Property(DIGITS, _writes([[6], [13, 2, 18]], rtol=0)),
         Property(OTHERS, _writes([[6], [13, 2, 17], []], others=True)),
         Property(SKIPPED, _skips),
         Property(SHAPES, _refuses),
@@ -154,6 +168,8 @@ WRITE_KV = Exercise(
         Mutant("slots in order", answers.in_order, LANDS, "The mapping says where, not the order of the tokens."),
         Mutant("into a copy", answers.into_a_copy, LANDS, "The caller's pools must change."),
         Mutant("the first slot of the block", answers.first_offset_only, LANDS, "A block has one slot for each token."),
+        Mutant("slot 0 is padding", answers.slot_0_is_padding, LANDS, "Only slots below 0 are padding."),
+        Mutant("through float32", answers.through_float32, DIGITS, "The pool has a type of its own. Do not round before."),
         Mutant("clears the pool", answers.clears_first, OTHERS, "Other requests have their tokens there."),
         Mutant("clears the rest of the block", answers.whole_block, OTHERS, "What lies there is not yours to clear."),
         Mutant("padding into the last slot", answers.padding_into_the_last, SKIPPED, "NumPy counts -1 from the end."),
@@ -162,6 +178,8 @@ WRITE_KV = Exercise(
         Mutant("drops slots, not tokens", answers.slots_without_rows, SKIPPED, "Token i belongs to slot i."),
         Mutant("no check", answers.no_check, SHAPES, "NumPy spreads one number over all heads."),
         Mutant("checks k only", answers.checks_k_only, SHAPES, "The values can have a wrong shape as well."),
+        Mutant("compares k with v", answers.compares_k_with_v, SHAPES, "Both can have the same wrong shape."),
+        Mutant("counts the numbers", answers.counts_numbers, SHAPES, "The right number of numbers, in the wrong order."),
         Mutant("checks too late", answers.too_late, SHAPES, "The keys are stored by then."),
     ],
     alternatives=[answers.write_by_a_loop, answers.write_flat],

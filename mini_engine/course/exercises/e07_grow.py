@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mini_engine.cache import CacheRequest, KVCacheManager, NoFreeBlocksError
-from mini_engine.course.cache_requests import CacheUser, decode, prefill, start
+from mini_engine.course.cache_requests import CacheUser, compute, decode, prefill, start
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.expect import expect, expect_equal, expect_raises
 
@@ -102,6 +102,25 @@ class _AtTheFront(KVCacheManager):
             request.block_table[:0] = self.pool.allocate(missing)
 
 
+class _Sorts(KVCacheManager):
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        missing = -(-num_tokens // self.block_size) - len(request.block_table)
+        if missing > 0:
+            request.block_table += self.pool.allocate(missing)
+            request.block_table.sort()
+
+
+class _NextNumber(KVCacheManager):
+    """Blocks are given out in order at first. Later they are not."""
+
+    def grow(self, request: CacheRequest, num_tokens: int) -> None:
+        table, held = request.block_table, len(request.block_table)
+        missing = -(-num_tokens // self.block_size) - held
+        if missing > 0:
+            table += self.pool.allocate(missing)
+            table[held:] = range(table[held], table[held] + missing)
+
+
 class _Shrinks(KVCacheManager):
     def grow(self, request: CacheRequest, num_tokens: int) -> None:
         needed = -(-num_tokens // self.block_size)
@@ -147,11 +166,9 @@ def _lengths(steps: list[int], block_size: int = 4, num_blocks: int = 9) -> Call
         for num_tokens in steps:
             cache.grow(user, num_tokens)
             done.append(num_tokens)
-            case = (
-                f"blocks of {block_size}, room asked for {', then '.join(map(str, done))} tokens: blocks in the table"
-            )
-            expect_equal(len(user.block_table), -(-max(done) // block_size), case)
-            expect_equal(len(set(user.block_table)), len(user.block_table), f"{case}, each once")
+            case = f"blocks of {block_size}, room asked for {', then '.join(map(str, done))} tokens"
+            expect_equal(len(user.block_table), -(-max(done) // block_size), f"{case}: blocks in the table")
+            expect_equal(len(set(user.block_table)), len(user.block_table), f"{case}: different blocks in the table")
             expect_equal(cache.pool.num_free, num_blocks - len(user.block_table), f"{case}: free blocks then")
 
     return run
@@ -160,23 +177,45 @@ def _lengths(steps: list[int], block_size: int = 4, num_blocks: int = 9) -> Call
 def _at_once(kind: Any) -> None:
     for block_size in (4, 5, 16):
         _lengths([9, 17, 18], block_size)(kind)
+    for order in ([3, 1, 4, 0, 2], [4, 3, 2, 1, 0]):
+        cache, user = _used_before(kind, order), CacheUser("a", [])
+        start(cache, user)
+        cache.grow(user, 9)
+        case = "5 blocks of 4, used before; room for 9 tokens: blocks in the table, those of them that the pool gave"
+        held = [block for block in user.block_table if cache.pool.num_free == 2 and cache.pool.ref_count(block) == 1]
+        expect_equal((len(user.block_table), len(set(held))), (3, 3), case)
+
+
+def _used_before(kind: Any, order: list[int]) -> Any:
+    """A cache whose blocks come back in this order: as after some requests."""
+    cache = kind(len(order), 4)
+    blocks = sorted(cache.pool.allocate(len(order)))
+    for i in reversed(order):
+        cache.pool.release([blocks[i]])
+    return cache
 
 
 def _keeps(kind: Any) -> None:
-    cache, a, b = kind(9, 4), CacheUser("a", list(range(6))), CacheUser("b", list(range(3)))
-    table = a.block_table
-    start(cache, a)
-    case = "room for 6 tokens in blocks of 4"
-    expect(a.block_table is table, case, expected="the same list, appended to", got="another list")
-    a.num_computed_tokens = 6
-    prefill(cache, b)
-    before = list(table)
-    for token in range(6):
-        cache.grow(a, 7 + token)
-        case = f"6 tokens in blocks of 4 lie in blocks {before}; room for {7 + token} tokens"
-        expect(a.block_table is table, case, expected="the same list, appended to", got="another list")
-        expect_equal(a.block_table[:2], before, f"{case}: the first two blocks")
-    expect_equal(set(a.block_table) & set(b.block_table), set(), f"{case}: blocks that b has too")
+    for order in (list(range(9)), [6, 2, 8, 0, 7, 1, 5, 3, 4], [8, 7, 6, 5, 4, 3, 2, 1, 0]):
+        cache = _used_before(kind, order)
+        users = a, b = CacheUser("a", list(range(6))), CacheUser("b", list(range(3)))
+        lists = a.block_table, b.block_table
+        for user, filled in zip(users, lists):
+            start(cache, user)
+            case = f"room for {len(user.token_ids)} tokens in blocks of 4: the table"
+            expect(user.block_table is filled, case, expected="the same list, appended to", got="another list")
+            compute(cache, user)
+        for token in range(12):
+            user = users[token % 2]
+            before = list(user.block_table)
+            room = len(user.token_ids) + token // 2 + 1
+            cache.grow(user, room)
+            case = f"{user.request_id} lies in blocks {before} of 4; room for {room} tokens: its table"
+            expect(
+                user.block_table is lists[token % 2], case, expected="the same list, appended to", got="another list"
+            )
+            expect_equal(user.block_table[: len(before)], before, f"{case} begins with")
+            expect_equal(set(a.block_table) & set(b.block_table), set(), f"{case}, and blocks that the other has too")
 
 
 def _is_refused(kind: Any) -> None:
@@ -222,6 +261,8 @@ GROW = Exercise(
         Mutant("a new list", _ANewList, STAYS, "The manager keeps the list that it gave out."),
         Mutant("starts over", _StartsOver, STAYS, "The tokens lie in the old blocks."),
         Mutant("at the front", _AtTheFront, STAYS, "Block i of the table holds the tokens from i times size on."),
+        Mutant("sorts the table", _Sorts, STAYS, "Entry i belongs to tokens i * size and on, whatever the block's number."),
+        Mutant("numbers in a row", _NextNumber, MANY, "The pool says which blocks are yours."),
         Mutant("shrinks", _Shrinks, LESS, "A prompt may be given all its room before it is computed."),
         Mutant("a number below 0", _NoFloor, LESS, "The pool cannot hand out fewer than 0 blocks."),
         Mutant("keeps what it took", _KeepsWhatItTook, REFUSED, "A refused request must not hold blocks that others need."),

@@ -1,29 +1,40 @@
-"""Lesson 07, find the bug: `write` of the broken NumPy pool."""
+"""Lesson 07, find the bug: `write` of the broken NumPy pool. Growth is an exercise of its own, see `e07_grow`."""
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import numpy as np
 
+from mini_engine.attention import slot_mapping, write_kv
 from mini_engine.course.broken_pool import PagedKVPool
-from mini_engine.course.defects.labs import STILL_WORKS, cured, pool_works
 from mini_engine.course.exercise import Exercise, Mutant, Property
+from mini_engine.course.expect import expect_close, expect_equal, expect_raises, fail
 
 Array = np.ndarray
 
 
 class MendedPool(PagedKVPool):
-    """The pool with a `write` that checks what it is given, takes blocks when it needs them, and keeps K and V."""
+    """The pool with a `write` that goes by the slot, and leaves the shapes to `write_kv`."""
 
     def write(self, name: str, position: int, key: Array, value: Array) -> None:
         if position < 0:
             raise ValueError(f"position {position}: positions begin at 0")
+        slots = slot_mapping(self.tables[name], [position], self.block_size)
+        write_kv(np.asarray(key)[None], np.asarray(value)[None], self.keys, self.values, slots)
+
+
+class _ByHand(PagedKVPool):
+    """Another right answer: each check written out."""
+
+    def write(self, name: str, position: int, key: Array, value: Array) -> None:
         for part, array in (("key", key), ("value", value)):
             if np.shape(array) != self.keys.shape[2:]:
                 raise ValueError(f"{part} of shape {np.shape(array)}: must be {self.keys.shape[2:]}")
-        table = self.tables[name]
-        while position >= len(table) * self.block_size:
-            table.append(self.take_block())
-        block, offset = table[position // self.block_size], position % self.block_size
+        if not position >= 0:
+            raise ValueError(f"position {position}: positions begin at 0")
+        block, offset = self.tables[name][position // self.block_size], position % self.block_size
         self.keys[block, offset] = key
         self.values[block, offset] = value
 
@@ -32,73 +43,234 @@ class _InTwoSteps(PagedKVPool):
     """Another right answer: the old `write` goes on with the keys."""
 
     def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        if not (position >= 0 and key.shape == value.shape == (self.keys.shape[2], self.keys.shape[3])):
+        if not (position >= 0 and np.shape(key) == np.shape(value) == (self.keys.shape[2], self.keys.shape[3])):
             raise ValueError("bad position or shape")
-        missing = position // self.block_size + 1 - len(self.tables[name])
-        self.tables[name] += [self.take_block() for _ in range(missing)]
         super().write(name, position, key, value)
         slots = self.values.reshape(-1, *self.values.shape[2:])
         slots[self.tables[name][position // self.block_size] * self.block_size + position % self.block_size] = value
 
 
-class _ValuesOnly(PagedKVPool):
+class _ValuesOnly(MendedPool):
     def write(self, name: str, position: int, key: Array, value: Array) -> None:
         super().write(name, position, value, value)
 
 
-class _ReshapesTheKey(MendedPool):
+class _ForgetsTheTable(MendedPool):
+    """The position is taken for the slot: every sequence begins at slot 0."""
+
     def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        super().write(name, position, np.broadcast_to(key, self.keys.shape[2:]), value)
+        own = self.tables[name]
+        self.tables[name] = list(range(len(own)))
+        super().write(name, position, key, value)
+        self.tables[name] = own
 
 
-class _CountsFromTheEnd(MendedPool):
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        super().write(name, position % (len(self.tables[name]) * self.block_size), key, value)
-
-
-class _OneTooEarly(MendedPool):
+class _FillsTheRest(MendedPool):
     def write(self, name: str, position: int, key: Array, value: Array) -> None:
         super().write(name, position, key, value)
-        if (position + 1) == len(self.tables[name]) * self.block_size:
-            self.tables[name].append(self.take_block())
+        block, offset = self.tables[name][position // self.block_size], position % self.block_size
+        self.keys[block, offset:] = key
 
 
-class _NeverGrows(MendedPool):
+class _ClearsNewBlocks(MendedPool):
     def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        if position >= len(self.tables[name]) * self.block_size:
-            raise ValueError("no room")
-        super().write(name, position, key, value)
-
-
-class _StartsOver(MendedPool):
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        if position >= len(self.tables[name]) * self.block_size:
-            self.tables[name] = [self.take_block() for _ in range(position // self.block_size + 1)]
+        if position >= 0 and position % self.block_size == 0:
+            self.values[self.tables[name][position // self.block_size]] = 0
         super().write(name, position, key, value)
 
 
-VALUES, SHAPES = "keys and values are read as they were written", "a wrong shape is refused"
-BOUNDS, GROWTH = "a position below 0 changes nothing", "a table grows when it has to"
+def _spread(array: Any, shape: tuple[int, ...]) -> Any:
+    """As NumPy does it when it stores."""
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        return array
+
+
+class _ChecksTheKeyOnly(MendedPool):
+    def write(self, name: str, position: int, key: Array, value: Array) -> None:
+        super().write(name, position, key, _spread(value, self.values.shape[2:]))
+
+
+class _ChecksTheValueOnly(MendedPool):
+    def write(self, name: str, position: int, key: Array, value: Array) -> None:
+        super().write(name, position, _spread(key, self.keys.shape[2:]), value)
+
+
+class _ComparesBoth(MendedPool):
+    def write(self, name: str, position: int, key: Array, value: Array) -> None:
+        if np.shape(key) != np.shape(value):
+            raise ValueError("key and value differ in shape")
+        super().write(name, position, _spread(key, self.keys.shape[2:]), _spread(value, self.keys.shape[2:]))
+
+
+class _CountsNumbers(MendedPool):
+    def write(self, name: str, position: int, key: Array, value: Array) -> None:
+        shape = self.keys.shape[2:]
+        if not np.size(key) == np.size(value) == shape[0] * shape[1]:
+            raise ValueError("wrong size")
+        super().write(name, position, np.reshape(key, shape), np.reshape(value, shape))
+
+
+class _TooLate(MendedPool):
+    """The key is stored by the time that the value is looked at."""
+
+    def write(self, name: str, position: int, key: Array, value: Array) -> None:
+        super().write(name, position, key, key if np.shape(value) != np.shape(key) else value)
+        if np.shape(value) != self.values.shape[2:]:
+            raise ValueError("wrong shape")
+
+
+class _CountsFromTheEnd(PagedKVPool):
+    def write(self, name: str, position: int, key: Array, value: Array) -> None:
+        MendedPool.write(self, name, position % (len(self.tables[name]) * self.block_size), key, value)  # type: ignore[arg-type]
+
+
+class _SkipsIt(MendedPool):
+    def write(self, name: str, position: int, key: Array, value: Array) -> None:
+        if position >= 0:
+            super().write(name, position, key, value)
+
+
+class _AnotherError(MendedPool):
+    def write(self, name: str, position: int, key: Array, value: Array) -> None:
+        if position < 0:
+            raise IndexError(position)
+        super().write(name, position, key, value)
+
+
+class _ErrorTooLate(MendedPool):
+    def write(self, name: str, position: int, key: Array, value: Array) -> None:
+        super().write(name, max(position, 0), key, value)
+        if position < 0:
+            raise ValueError(position)
+
+
+def _two_sequences(kind: Any) -> tuple[Any, dict[str, int], str]:
+    """A pool whose sequences lie in scattered blocks, how many tokens each has room for, and words."""
+    pool = kind(8, 4, 2, 4)
+    pool.free_blocks[:] = [5, 2, 7, 1, 0, 3, 4, 6]
+    for name, room in (("a", 4), ("b", 7), ("a2", 5)):
+        pool.add(name, room)
+    return pool, {"a": 4, "b": 7}, f"blocks of 4, tables {pool.tables}"
+
+
+def _numbers(n: int, seed: int = 0) -> Array:
+    """K and V of n tokens, [2, n, 2, 4]; exact in float32."""
+    return np.random.default_rng(seed).integers(-64, 64, size=(2, n, 2, 4)) / 8
+
+
+def _unchanged(pool: Any, before: tuple[Array, Array, str], case: str) -> None:
+    """No slot and no table differs; the first one that does is named."""
+    for name, array, old in (("keys", pool.keys, before[0]), ("values", pool.values, before[1])):
+        for block, offset in np.argwhere((array != old).any(axis=(2, 3))).tolist():
+            fail(
+                f"{case}: {name} in block {block}, offset {offset}",
+                expected=old[block, offset],
+                got=array[block, offset],
+            )
+    expect_equal(f"{pool.tables}, free {list(pool.free_blocks)}", before[2], f"{case}: tables and free blocks")
+
+
+def _state(pool: Any) -> tuple[Array, Array, str]:
+    return pool.keys.copy(), pool.values.copy(), f"{pool.tables}, free {list(pool.free_blocks)}"
+
+
+def _writes(part: int) -> Any:
+    """Two sequences in turn, each token looked at: part 0 are the keys, 1 the values."""
+
+    def run(kind: Any) -> None:
+        pool, rooms, case = _two_sequences(kind)
+        new = {name: _numbers(room, seed) for seed, (name, room) in enumerate(rooms.items())}
+        tables, written = dict(pool.tables), []
+        for position in (0, 2, 3, 1, 4, 6, 5):
+            for name, room in rooms.items():
+                if position < room:
+                    pool.write(name, position, *new[name][:, position])
+                    written.append((name, position))
+        pools = pool.keys, pool.values
+        for name, position in written:
+            block = tables[name][position // 4]
+            what = f"{case}; a and b write in turn: {('key', 'value')[part]} of {name} at position {position}"
+            expect_close(
+                pools[part][block, position % 4], new[name][part, position], what, rtol=0, same_dtype=False
+            )  # fmt: skip
+
+    return run
+
+
+def _others(kind: Any) -> None:
+    pool, _, case = _two_sequences(kind)
+    for array, numbers in zip((pool.keys, pool.values), (100.0, 500.0)):
+        array[:] = np.arange(array.size).reshape(array.shape) + numbers
+    for name, position in (("b", 5), ("a", 0)):
+        before = _state(pool)
+        pool.write(name, position, *_numbers(1)[:, 0])
+        block, offset = pool.tables[name][position // 4], position % 4
+        for array, old in zip((pool.keys, pool.values), before[:2]):
+            old[block, offset] = array[block, offset]
+        _unchanged(pool, before, f"{case}; {name} writes at position {position}, block {block}, offset {offset}")
+
+
+def _refused(kind: Any, call: Any, pool: Any, case: str) -> None:
+    before = _state(pool)
+    expect_raises(ValueError, call, case)
+    _unchanged(pool, before, f"{case}: ValueError, and then")
+
+
+def _shapes(kind: Any) -> None:
+    right = np.ones((2, 4))
+    for wrong in (np.array(3.0), np.ones(4), np.ones((1, 4)), np.ones((2, 1)), np.ones((4, 2)), np.ones(8)):
+        for words, key, value in (("a key", wrong, right), ("a value", right, wrong), ("key and value", wrong, wrong)):
+            pool, _, _ = _two_sequences(kind)
+            case = f"write {words} of shape {wrong.shape} for 2 heads of size 4"
+            _refused(kind, partial(pool.write, "b", 1, key, value), pool, case)
+
+
+def _below_0(kind: Any) -> None:
+    for position in (-1, -4, -9):
+        pool, rooms, case = _two_sequences(kind)
+        for name, room in rooms.items():
+            for at, (k, v) in enumerate(_numbers(room).swapaxes(0, 1)):
+                pool.write(name, at, k, v)
+        case = f"{case}, all full; b writes at position {position}"
+        _refused(kind, partial(pool.write, "b", position, *_numbers(1, 3)[:, 0]), pool, case)
+
+
+KEYS, VALUES, OTHERS = (
+    "each key is where it should be",
+    "each value is where it should be",
+    "all other slots stay as they are",
+)
+SHAPES, BOUNDS = "a wrong shape is a ValueError, and nothing changes", "a position below 0 is a ValueError, and nothing changes"  # fmt: skip
 
 MEND_POOL = Exercise(
     id="07.mend_pool",
     title="A pool that reads back what was written",
     reference=MendedPool,
+    methods=("write",),
     properties=[
-        Property(STILL_WORKS, pool_works),
-        cured("the values are the keys", VALUES),
-        cured("position -1 writes into the last slot", BOUNDS),
-        cured("a wrong shape is spread over the heads", SHAPES),
-        cured("a table cannot grow", GROWTH),
+        Property(KEYS, _writes(0)),
+        Property(VALUES, _writes(1)),
+        Property(OTHERS, _others),
+        Property(SHAPES, _shapes),
+        Property(BOUNDS, _below_0),
     ],
     mutants=[
         Mutant("as it was", PagedKVPool, VALUES, "Both lines of `write` store the key."),
-        Mutant("the values twice", _ValuesOnly, VALUES, "Now the keys are values."),
+        Mutant("the values twice", _ValuesOnly, KEYS, "Now the keys are values."),
+        Mutant("the position for the slot", _ForgetsTheTable, KEYS, "Two sequences would write into the same slots."),
+        Mutant("fills the rest of the block", _FillsTheRest, KEYS, "A token has one slot. The next may be taken."),
+        Mutant("clears a block at its first slot", _ClearsNewBlocks, OTHERS, "The block may hold tokens: the same position may be written again."),
+        Mutant("checks the key only", _ChecksTheKeyOnly, SHAPES, "The value can have a wrong shape as well."),
+        Mutant("checks the value only", _ChecksTheValueOnly, SHAPES, "A wrong shape is a bug of the caller."),
+        Mutant("compares the two", _ComparesBoth, SHAPES, "Both can have the same wrong shape."),
+        Mutant("counts the numbers", _CountsNumbers, SHAPES, "The right number of numbers, in the wrong order."),
+        Mutant("checks too late", _TooLate, SHAPES, "The key is stored by then."),
         Mutant("counts from the end", _CountsFromTheEnd, BOUNDS, "A position below 0 is a mistake, or padding."),
-        Mutant("spreads the key over the heads", _ReshapesTheKey, SHAPES, "A wrong shape is a bug of the caller."),
-        Mutant("no room", _NeverGrows, GROWTH, "A sequence does not know how long it will get."),
-        Mutant("starts a new table", _StartsOver, GROWTH, "The old blocks hold the old tokens."),
-        Mutant("takes a block early", _OneTooEarly, STILL_WORKS, "The last block is full, and nothing more may come."),
+        Mutant("says nothing", _SkipsIt, BOUNDS, "The caller must hear of it."),
+        Mutant("another error", _AnotherError, BOUNDS, "The task names the error. A caller may wait for it."),
+        Mutant("stores, then refuses", _ErrorTooLate, BOUNDS, "Position 0 has changed by then."),
     ],
-    alternatives=[_InTwoSteps],
+    alternatives=[_ByHand, _InTwoSteps],
 )  # fmt: skip

@@ -6,14 +6,23 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mini_engine.course.figures import BLUE, GREY, ORANGE
-from mini_engine.course.panels.drawing import DEEP, PALE, PAPER, WARM, arrow, box, label, sheet
+from mini_engine.course.figures import BLUE, GREY, ORANGE, SKY
+from mini_engine.course.panels.drawing import DEEP, INK, PALE, PAPER, WARM, arrow, box, label, sheet
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-POOL = 128  # slots of the panel's pool, the null block not counted
+POOL = 224  # slots of the panel's pool, the null block not counted: 7 blocks of the largest size
 PER_ROW = 32
+KINDS = {
+    "a token": BLUE,
+    "this token": ORANGE,
+    "empty, the request's own": SKY,
+    "free": "lightgrey",
+    "null block": GREY,
+}
+TOKEN, THIS, EMPTY, FREE, NULL, OUTSIDE = range(6)
 
 
 def scattered(num_blocks: int, pool_blocks: int) -> list[int]:
@@ -22,92 +31,85 @@ def scattered(num_blocks: int, pool_blocks: int) -> list[int]:
 
 
 def address(figure: Figure, block_size: int, context: int, position: int) -> str:
-    """Where one token lies: the request's own order above, the pool below, and the block table between them."""
+    """Where one token lies: the request's own order above, the block table between, the pool below."""
     told = ""
     if position >= context:
         position, told = context - 1, f" (cut to {context - 1}, the last one)"
     table = scattered(-(-context // block_size), POOL // block_size)
     index, offset = divmod(position, block_size)
     slot = table[index] * block_size + offset
-    above, below = figure.subplots(
-        2,
-        1,
-        height_ratios=[1, 1.5],
-        gridspec_kw={"hspace": 0.5, "left": 0.03, "right": 0.97, "bottom": 0.06, "top": 0.9},
-    )
     num_rows = -(-(POOL + block_size) // PER_ROW)
-    owned = {block * block_size + i: block for block in table for i in range(block_size)}
-    used = {table[at // block_size] * block_size + at % block_size for at in range(context)}
-    for axes, rows, title in (
-        (above, POOL // PER_ROW, f"as the request sees it: positions 0 to {context - 1}"),
-        (below, num_rows, f"the pool: {POOL // block_size + 1} blocks of {block_size}, the null block first"),
-    ):
-        axes.set(xlim=(0, PER_ROW), ylim=(rows, -0.05), xticks=[], yticks=[])
-        axes.set_title(title, fontsize=9)
-        axes.grid(False)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+    above, between, below = figure.subplots(
+        3, 1, height_ratios=[4, 1.4, num_rows],
+        gridspec_kw={"hspace": 0.55, "left": 0.02, "right": 0.98, "bottom": 0.09, "top": 0.93},
+    )  # fmt: skip
 
-    def square(axes, at: int, colour: str, hatch: str = "", edge: str = "white") -> None:  # type: ignore[no-untyped-def]
-        place, size = (at % PER_ROW + 0.04, at // PER_ROW + 0.06), (0.92, 0.88)
-        axes.add_patch(_rectangle(place, *size, facecolor=colour, edgecolor=edge, hatch=hatch, linewidth=0.6))
+    kinds = [TOKEN if at < context else EMPTY for at in range(len(table) * block_size)]
+    pool = [NULL] * block_size + [FREE] * POOL
+    for at, kind in enumerate(kinds):
+        pool[table[at // block_size] * block_size + at % block_size] = kind
+    kinds[position] = pool[slot] = THIS
+    size = 8 if block_size > 1 else 5.5
+    _grid(above, kinds, 4, [(i * block_size, str(i)) for i in range(len(table))], size)
+    starts = [(block * block_size, str(block)) for block in range(POOL // block_size + 1)]
+    _grid(below, pool, num_rows, starts if block_size > 1 else [(block, str(block)) for block in table], size)
+    _entries(between, table, index)
+    above.set_title(f"positions 0 to {context - 1}, as the request sees them; the number of each entry", fontsize=9)
+    between.set_title("the block table: entry → block", fontsize=9)
+    below.set_title(
+        f"the pool: {POOL // block_size + 1} blocks of {block_size}, with the number of each block", fontsize=9
+    )
+    from matplotlib.patches import Patch
 
-    for at in range(len(table) * block_size):
-        real = at < context
-        square(
-            above,
-            at,
-            ORANGE if at == position else BLUE if real else "white",
-            "" if real else "//",
-            "white" if real else GREY,
-        )
-    for at in range((POOL // block_size + 1) * block_size):
-        if at in used:
-            square(below, at, ORANGE if at == slot else BLUE)
-        elif at in owned:
-            square(below, at, "white", "//", GREY)
-        else:
-            square(below, at, "#E3E7EB" if at >= block_size else "white", "" if at >= block_size else "..", GREY)
-    for axes, starts in (
-        (above, {i * block_size: str(i) for i in range(len(table))}),
-        (below, {block * block_size: str(block) for block in table}),
-    ):
-        for start, text in starts.items():
-            ink = "white" if start < context or axes is below else "black"
-            axes.text(
-                start % PER_ROW + 0.5,
-                start // PER_ROW + 0.52,
-                text,
-                ha="center",
-                va="center",
-                color=ink,
-                fontsize=8,
-                fontweight="bold",
-            )
+    patches = [Patch(facecolor=colour, edgecolor=GREY, label=name) for name, colour in KINDS.items()]
+    figure.legend(handles=patches, loc="lower center", ncols=len(KINDS), fontsize=8, handlelength=1, columnspacing=1.2)
     shown = ", ".join(map(str, table[:8])) + (", ..." if len(table) > 8 else "")
     return (
-        f"position {position}{told} of {context} tokens, in blocks of {block_size}: entry {position} // {block_size} = {index}, "
+        f"position {position}{told} of {context} token{'s' * (context > 1)}, in blocks of {block_size}: entry {position} // {block_size} = {index}, "
         f"offset {position} % {block_size} = {offset}. The table is [{shown}], and table[{index}] = {table[index]}. Slot "
         f"{table[index]} × {block_size} + {offset} = {slot}. {len(table) * block_size - context} slots of the last block are empty"
     )
 
 
-def _rectangle(*place, **looks):  # type: ignore[no-untyped-def]
-    from matplotlib.patches import Rectangle
+def _grid(axes: Axes, kinds: list[int], num_rows: int, starts: list[tuple[int, str]], size: float) -> None:
+    """Slots in rows, coloured by kind; a number in the slot where a block starts."""
+    from matplotlib.colors import ListedColormap
 
-    return Rectangle(*place, **looks)
+    cells = [*kinds, *[OUTSIDE] * (num_rows * PER_ROW - len(kinds))]
+    rows = [cells[i : i + PER_ROW] for i in range(0, len(cells), PER_ROW)]
+    colours = ListedColormap([*KINDS.values(), "#FFFFFF00"])
+    axes.pcolormesh(rows, cmap=colours, vmin=0, vmax=OUTSIDE, edgecolors="white", linewidth=1.2)
+    axes.set(xlim=(0, PER_ROW), ylim=(num_rows, 0))
+    axes.set_axis_off()
+    for start, text in starts:
+        ink = PAPER if kinds[start] in (TOKEN, NULL) else INK
+        axes.text(
+            start % PER_ROW + 0.5, start // PER_ROW + 0.54, text, ha="center", va="center", color=ink, fontsize=size
+        )  # fmt: skip
+
+
+def _entries(axes: Axes, table: list[int], index: int) -> None:
+    """The entry that is looked up, and its neighbours."""
+    first = max(0, min(index - 3, len(table) - 8))
+    for place, i in enumerate(range(first, min(first + 8, len(table)))):
+        looks = {"facecolor": ORANGE if i == index else PALE, "edgecolor": GREY, "boxstyle": "round,pad=0.35"}
+        text = f"[{i}] → {table[i]}"
+        axes.text(0.06 + 0.125 * place, 0.5, text, ha="center", va="center", color=INK, fontsize=8, bbox=looks)
+    axes.set_axis_off()
 
 
 def tails(figure: Figure, lengths: Sequence[int], block_size: int) -> str:
     """How many slots of its last block each request leaves empty."""
-    axes = figure.subplots(gridspec_kw={"bottom": 0.2, "top": 0.9})
+    axes = figure.subplots(gridspec_kw={"bottom": 0.2, "top": 0.88})
     empty = Counter(-length % block_size for length in lengths)
     counts = [empty[i] for i in range(block_size)]
     axes.bar(range(block_size), counts, color=BLUE, edgecolor="white", label="requests of the trace")
     mean = sum(i * n for i, n in enumerate(counts)) / len(lengths)
     axes.axvline(mean, color=ORANGE, linewidth=2, label=f"mean, {mean:.2f}")
-    axes.set(xlabel="empty slots in the last block", ylabel="requests", ylim=(0, 1.35 * max(counts)))
-    axes.legend(loc="upper right", fontsize=8, ncols=2)
+    axes.set(xlabel="empty slots in the last block", ylabel="requests", ylim=(0, 1.1 * max(counts)))
+    axes.legend(
+        loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, ncols=2
+    )  # above the axes: nothing runs through it
     return (
         f"{len(lengths):,} requests in blocks of {block_size}: each number of empty slots from 0 to {block_size - 1} is left by "
         f"{min(counts)} to {max(counts)} requests; on average {mean:.2f}, and {(block_size - 1) / 2} if all are equally likely"
