@@ -132,7 +132,6 @@ CONTIGUOUS_TESTS = BugHunt(
     id="06.bugs",
     title="Tests that a broken allocator cannot pass",
     reference=check_allocator,
-    seconds=5.0,
     budget=10_000_000,
     bank=CONTIGUOUS_BUGS,
     properties=CONTIGUOUS_BUGS.properties(ACCEPTS, REST),

@@ -57,6 +57,7 @@ def _random_holes(draw: random.Random, largest: int) -> Holes:
 
 _draw = random.Random(6)
 MANY = [(_random_holes(_draw, top), _draw.randrange(1, top + 3)) for top in (9, 9000) for _ in range(60)]
+MANY.sort(key=lambda case: len(case[0]))  # the smallest failing case is shown
 
 
 def _runs_that_come_back(draw: random.Random) -> tuple[Holes, int, int]:
@@ -69,7 +70,7 @@ def _runs_that_come_back(draw: random.Random) -> tuple[Holes, int, int]:
     return holes, low, high - low
 
 
-COME_BACK = [_runs_that_come_back(_draw) for _ in range(120)]
+COME_BACK = sorted([_runs_that_come_back(_draw) for _ in range(120)], key=lambda case: len(case[0]))
 
 
 def _buddies_that_come_back(draw: random.Random, levels: int) -> tuple[Holes, int, int]:
@@ -87,6 +88,7 @@ def _buddies_that_come_back(draw: random.Random, levels: int) -> tuple[Holes, in
 
 
 BUDDIES_COME_BACK = [_buddies_that_come_back(_draw, levels) for levels in (3, 8, 16) for _ in range(40)]
+BUDDIES_COME_BACK.sort(key=lambda case: (len(case[0]), case))
 CHAINS = [([(1 << k, 1 << k) for k in range(levels)], 0, 1) for levels in (3, 6, 16)]
 
 FIRST, REST, EXACT, NONE, ANY = (

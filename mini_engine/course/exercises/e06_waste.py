@@ -68,7 +68,7 @@ def _random_memory(draw: random.Random) -> tuple[Any, list[tuple[int, int]], int
 
 
 _draw = random.Random(6)
-MANY = [_random_memory(_draw) for _ in range(60)]
+MANY = sorted([_random_memory(_draw) for _ in range(60)], key=lambda memory: len(memory[0]) + len(memory[1]))
 
 USED, RESERVED, INTERNAL, EXTERNAL, FITS = (
     "used: slots that hold a token",
