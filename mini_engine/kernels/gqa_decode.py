@@ -16,8 +16,16 @@ import torch
 
 from mini_engine.kernels._mode import import_triton
 from mini_engine.kernels.config import choose_num_splits, gqa_config, padded
-from mini_engine.kernels.launch import check_devices, check_dtypes, check_shape, check_tables, checked_splits, target
-from mini_engine.kernels.split_combine import combine
+from mini_engine.kernels.launch import (
+    check_devices,
+    check_dtypes,
+    check_shape,
+    check_tables,
+    checked_out,
+    checked_splits,
+    target,
+)
+from mini_engine.kernels.split_combine import combine, room_for_parts
 from mini_engine.kernels.split_range import token_range
 
 triton = import_triton()
@@ -156,18 +164,10 @@ def paged_gqa_decode(
     splits = checked_splits(num_splits)
 
     q = q if q.stride(-1) == 1 else q.contiguous()
-    out = torch.empty((B, H, D), dtype=q.dtype, device=q.device) if out is None else out
-    check_shape("out", out, B, H, D)
-    if out.dtype != q.dtype:
-        raise ValueError(f"out must have q's dtype {q.dtype}, found {out.dtype}")
+    out = checked_out(out, q, D)
     if B == 0:
         return out
-    if splits == 1:
-        parts, lse, strides = out, out, (0, *out.stride()[:2], 0, 0)
-    else:
-        parts = torch.empty((splits, B, H, D), dtype=torch.float32, device=q.device)
-        lse = torch.empty((splits, B, H), dtype=torch.float32, device=q.device)
-        strides = (*parts.stride()[:3], *lse.stride()[:2])
+    parts, lse, strides = room_for_parts(out, splits)
     scales = (k_pool, v_pool) if k_scale is None or v_scale is None else (k_scale, v_scale)
     gqa_decode_kernel[(programs, B, splits)](
         q, k_pool, v_pool, *scales, block_tables, context_lens, parts, lse,

@@ -101,6 +101,17 @@ def check_tables(
         raise ValueError(f"a table names block {block_tables[wrong][0]}, and the pool has blocks 0 to {num_blocks - 1}")
 
 
+def checked_out(out: torch.Tensor | None, q: torch.Tensor, size: int) -> torch.Tensor:
+    """`out`, or a new tensor where it is None: [B, H, size] in the dtype of q[B, H, ...]. ValueError for any other `out`."""
+    B, H = q.shape[:2]
+    if out is None:
+        return torch.empty((B, H, size), dtype=q.dtype, device=q.device)
+    check_shape("out", out, B, H, size)
+    if out.dtype != q.dtype:
+        raise ValueError(f"out must have q's dtype {q.dtype}, found {out.dtype}")
+    return out
+
+
 def checked_splits(num_splits: int) -> int:
     """`num_splits` when it is a number of splits; ValueError otherwise."""
     if isinstance(num_splits, bool) or not isinstance(num_splits, int) or not 1 <= num_splits <= 1024:

@@ -16,8 +16,16 @@ import torch
 
 from mini_engine.kernels._mode import import_triton
 from mini_engine.kernels.config import choose_num_splits, mla_config, padded
-from mini_engine.kernels.launch import check_devices, check_dtypes, check_shape, check_tables, checked_splits, target
-from mini_engine.kernels.split_combine import combine
+from mini_engine.kernels.launch import (
+    check_devices,
+    check_dtypes,
+    check_shape,
+    check_tables,
+    checked_out,
+    checked_splits,
+    target,
+)
+from mini_engine.kernels.split_combine import combine, room_for_parts
 from mini_engine.kernels.split_range import token_range
 
 triton = import_triton()
@@ -141,18 +149,10 @@ def paged_mla_decode(
     splits = checked_splits(num_splits)
 
     q_latent, q_rope = (q if q.stride(-1) == 1 else q.contiguous() for q in (q_latent, q_rope))
-    out = torch.empty((B, H, Dc), dtype=q_latent.dtype, device=q_latent.device) if out is None else out
-    check_shape("out", out, B, H, Dc)
-    if out.dtype != q_latent.dtype:
-        raise ValueError(f"out must have q's dtype {q_latent.dtype}, found {out.dtype}")
+    out = checked_out(out, q_latent, Dc)
     if B == 0:
         return out
-    if splits == 1:
-        parts, lse, strides = out, out, (0, *out.stride()[:2], 0, 0)
-    else:
-        parts = torch.empty((splits, B, H, Dc), dtype=torch.float32, device=q_latent.device)
-        lse = torch.empty((splits, B, H), dtype=torch.float32, device=q_latent.device)
-        strides = (*parts.stride()[:3], *lse.stride()[:2])
+    parts, lse, strides = room_for_parts(out, splits)
     scales = latent_pool if latent_scale is None else latent_scale
     mla_decode_kernel[(programs, B, splits)](
         q_latent, q_rope, latent_pool, scales, block_tables, context_lens, parts, lse,

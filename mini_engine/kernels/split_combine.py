@@ -59,6 +59,15 @@ def combine_kernel(
     )
 
 
+def room_for_parts(out: torch.Tensor, splits: int) -> tuple[torch.Tensor, torch.Tensor, tuple[int, ...]]:
+    """Where a decode kernel writes: parts[N, B, H, D], lse[N, B, H] and their strides (3 and 2). One part is `out` itself."""
+    if splits == 1:
+        return out, out, (0, *out.stride()[:2], 0, 0)
+    parts = torch.empty((splits, *out.shape), dtype=torch.float32, device=out.device)
+    lse = torch.empty((splits, *out.shape[:2]), dtype=torch.float32, device=out.device)
+    return parts, lse, (*parts.stride()[:3], *lse.stride()[:2])
+
+
 def combine(parts: torch.Tensor, lse: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
     """parts[N, B, H, D] float32 and their lse[N, B, H] float32 in base 2 -> out[B, H, D], filled and returned.
 
