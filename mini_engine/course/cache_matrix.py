@@ -3,13 +3,14 @@
     rows = compare(chats())
     print(table(rows))
 
-Everything is counted, nothing is timed. A contiguous memory serves the branches of a request as requests of their own; each
-computes the prompt. In the engine branches share it. The last token of a branch is never stored.
+Everything is counted, nothing is timed. In a contiguous memory the branches of a request are requests of their own: the first
+computes the prompt, the others copy its K/V while one of them is there. In the engine branches share it. The last token of a
+branch is never stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple
@@ -38,8 +39,8 @@ class Row:
     """What one way of keeping K and V came to. Slots are summed over the steps in which somebody is served.
 
     used:       slots that hold a token, each once, however many branches read it
-    reserved, internal, external: as in lesson 06; external counts steps in which a request waits for room
-    copied:     tokens whose K and V were moved from one place to another
+    reserved, internal, external: as in lesson 06; external: free slots, in steps in which a request waits for more
+    copied:     slots whose K and V were moved from one place to another; the engine moves whole blocks
     shared:     the most slots that branches and requests saved at one time by holding the same block
     computed:   tokens that prompts cost, and `needless` of them had been computed before
     """
@@ -77,10 +78,15 @@ def chats(num_users: int = 24, *, system: int = 96, seed: int = 9) -> list[Ask]:
     return asks
 
 
+def static(asks: Sequence[Ask], max_len: int = MAX_LEN) -> Row:
+    """Runs of max_len slots for everybody."""
+    return serve_runs("static, max reserved", asks, FirstFitAllocator(SLOTS), "max", max_len)
+
+
 def compare(asks: Sequence[Ask]) -> list[Row]:
     """The five rows, in order of invention."""
     return [
-        serve_runs("static, max reserved", asks, FirstFitAllocator(SLOTS), "max"),
+        static(asks),
         serve_concatenated("dynamic, concatenated", asks),
         serve_runs("buddy, powers of 2", asks, BuddyAllocator(SLOTS), "pow2"),
         serve_paged("paged", asks, prefix_caching=False),
@@ -91,14 +97,14 @@ def compare(asks: Sequence[Ask]) -> list[Row]:
 def table(rows: Iterable[Row]) -> str:
     """The matrix as text, at most 79 columns wide. held: slots that were taken, summed over all steps, in thousands."""
     lines = [
-        f"{'':<24}{'used':>8}{'idle':>7}{'extern.':>8}{'held':>6}{'copied':>9}{'shared':>7}{'again':>6}",
-        f"{'':<24}{'% of taken':>15}{'% of all':>9}{'k':>5}{'tokens':>9}{'slots':>7}{'tok.':>6}",
+        f"{'':<24}{'used':>7}{'idle':>7}{'outside':>8}{'held':>6}{'steps':>6}{'copied':>8}{'shared':>7}{'again':>6}",
+        f"{'':<24}{'% of taken':>14}{'% of all':>9}{'k':>5}{'':>6}{'slots':>8}{'slots':>7}{'tok.':>6}",
     ]
     for row in rows:
         external = row.external / row.capacity / row.num_steps
         lines.append(
-            f"{row.name:<24}{row.used_share:8.1%}{1 - row.used_share:7.1%}{external:8.1%}{row.taken / 1000:6.0f}"
-            f"{row.copied:9,}{row.shared:7,}{row.needless:6,}"
+            f"{row.name:<24}{row.used_share:7.1%}{1 - row.used_share:7.1%}{external:8.1%}{row.taken / 1000:6.0f}"
+            f"{row.num_steps:6}{row.copied:8,}{row.shared:7,}{row.needless:6,}"
         )
     return "\n".join(lines)
 
@@ -108,19 +114,40 @@ def distinct_tokens(prompts: Iterable[Sequence[int]]) -> int:
     return len({tuple(prompt[:end]) for prompt in prompts for end in range(1, len(prompt) + 1)})
 
 
-def serve_runs(name: str, asks: Sequence[Ask], memory: ContiguousAllocator, reserve: str) -> Row:
-    """One run for each branch, as long as RESERVATIONS[reserve] says."""
-    row = Row(name, memory.capacity)
-    service = ContiguousService(memory, reserve, MAX_LEN)
+def _as_they_come(
+    asks: Sequence[Ask], add: Callable[[Ask], object], is_busy: Callable[[], bool], step: Callable[[], object]
+) -> None:
+    """The arrivals of all five: add each request before its step, and go on until nobody is left."""
     todo = sorted(asks, key=lambda ask: ask.step)[::-1]
     now = 0
-    while todo or service.is_busy():
+    while todo or is_busy():
         while todo and todo[-1].step <= now:
-            ask = todo.pop()
-            for branch in range(ask.branches):
-                service.add(f"{ask.request_id}.{branch}", len(ask.prompt), ask.output)
+            add(todo.pop())
+        step()
+        now += 1
+
+
+def serve_runs(
+    name: str, asks: Sequence[Ask], memory: ContiguousAllocator, reserve: str, max_len: int = MAX_LEN
+) -> Row:
+    """One run for each branch, as long as RESERVATIONS[reserve] says."""
+    row = Row(name, memory.capacity)
+    service = ContiguousService(memory, reserve, max_len)
+
+    def add(ask: Ask) -> None:
+        for branch in range(ask.branches):
+            service.add(f"{ask.request_id}.{branch}", len(ask.prompt), ask.output)
+
+    def step() -> None:
+        there = {request_id.rpartition(".")[0] for request_id in memory.runs}
         started, refused = service.begin()
-        row.computed += sum(one.prompt for one in started)
+        for one in started:
+            owner = one.request_id.rpartition(".")[0]
+            if owner in there:
+                row.copied += one.prompt
+            else:
+                row.computed += one.prompt
+            there.add(owner)
         if memory.runs:
             used, reserved, internal, external, _ = memory.waste(service.waiting[0].size if refused else 1)
             row.num_steps += 1
@@ -129,7 +156,8 @@ def serve_runs(name: str, asks: Sequence[Ask], memory: ContiguousAllocator, rese
             row.internal += internal
             row.external += external
         service.end()
-        now += 1
+
+    _as_they_come(asks, add, service.is_busy, step)
     row.needless = row.computed - distinct_tokens(ask.prompt for ask in asks)
     return row
 
@@ -158,11 +186,12 @@ class _Scattered(ContiguousAllocator):
 def serve_concatenated(name: str, asks: Sequence[Ask]) -> Row:
     """An array for each branch, made anew for each token. Admits while the final lengths fit, which nobody knows.
 
-    The old and the new array of one layer stand side by side for a moment: not counted here.
+    What an array will grow to is promised to it, so it counts as reserved: nobody else may have it. While it grows, the old
+    and the new array of a layer stand side by side for a moment; that is not counted.
     """
     memory = _Scattered(SLOTS)
     row = serve_runs(name, asks, memory, "oracle")
-    row.copied, row.reserved, row.external = memory.num_copied, 0, 0  # arrays grow, and there are no holes
+    row.copied += memory.num_copied
     return row
 
 
@@ -192,15 +221,17 @@ def serve_paged(name: str, asks: Sequence[Ask], *, prefix_caching: bool) -> Row:
     config = EngineConfig(num_blocks=SLOTS // BLOCK, block_size=BLOCK, enable_prefix_caching=prefix_caching)
     row = Row(name, SLOTS)
     engine = LLMEngine(config, _Counting(row))
-    todo = sorted(asks, key=lambda ask: ask.step)[::-1]
-    now = 0
-    while todo or engine.has_unfinished_requests():
-        while todo and todo[-1].step <= now:
-            ask = todo.pop()
-            params = SamplingParams(n=ask.branches, max_tokens=ask.output, ignore_eos=True, seed=1)
-            engine.add_request(ask.request_id, ask.prompt, params)
+
+    def add(ask: Ask) -> None:
+        params = SamplingParams(n=ask.branches, max_tokens=ask.output, ignore_eos=True, seed=1)
+        engine.add_request(ask.request_id, ask.prompt, params)
+
+    def step() -> None:
         engine.step()
-        now += 1
+        now = engine.stats()
+        row.external += now.num_free_blocks * BLOCK if now.num_waiting else 0
+
+    _as_they_come(asks, add, engine.has_unfinished_requests, step)
     stats = engine.stats()
     row.copied, row.computed = stats.num_copied_blocks * BLOCK, stats.num_prefill_tokens
     row.needless = row.computed - distinct_tokens(ask.prompt for ask in asks)

@@ -7,7 +7,18 @@ from typing import Any
 
 from mini_engine.cache import BlockHasher, CacheRequest, KVCacheManager, PrefixIndex
 from mini_engine.course.cache_requests import CacheUser, prefill
+from mini_engine.course.exercises.bugs09_prefix import HeadFirst, TrustingIndex
 from mini_engine.workload import Trace
+
+__all__ = [
+    "HeadFirst",
+    "PrefixCacheLab",
+    "TrustingIndex",
+    "hasher_of",
+    "hit_share",
+    "manager_with",
+    "prompts_of",
+]
 
 BlockHash = Callable[[Any, Sequence[int], "tuple[str | None, ...]"], bytes]
 
@@ -25,6 +36,7 @@ class PrefixCacheLab(KVCacheManager):
 
     def __init__(self, num_blocks: int, block_size: int, **options: Any) -> None:
         super().__init__(num_blocks, block_size, **{**options, "prefix_index": _FindableIndex})
+        self._offered: set[int] = set()
 
     def names(self, request: CacheRequest) -> list[bytes]:
         """The names of the request's full blocks, in order: each covers all tokens up to its end."""
@@ -40,7 +52,10 @@ class PrefixCacheLab(KVCacheManager):
         return self.index.history(block)
 
     def enter(self, request: CacheRequest, i: int) -> int:
-        """Let others find block i of the request: 1, or 0 when they could already. ValueError unless its tokens are known."""
+        """Let others find block i of the request: 1, or 0 when they could already.
+
+        ValueError unless its tokens are known and block i - 1 was entered before it.
+        """
         sequence = self._resident(request)
         table, chain = sequence.table, self._chain(sequence, request)
         if not 0 <= i < min(len(table), len(chain.tokens)):
@@ -48,7 +63,12 @@ class PrefixCacheLab(KVCacheManager):
         if not self.enable_prefix_caching or self.pool.is_published(table[i]):
             return 0
         if i and not self.pool.is_published(table[i - 1]):
+            if table[i - 1] not in self._offered:
+                raise ValueError(
+                    f"block {i} is entered before block {i - 1}: a block is found through the one before it"
+                )
             return 0  # its parent met a name that belongs to other content: it could not be told apart
+        self._offered.add(table[i])
         entered = self.index.publish(chain, i, [table[i]], parent=table[i - 1] if i else None)
         self.pool.publish([table[i]][:entered])
         sequence.num_published = max(sequence.num_published, i + entered)
@@ -74,22 +94,6 @@ def manager_with(block_hash: BlockHash) -> type[KVCacheManager]:
             super().__init__(num_blocks, block_size, **{"hasher": hasher(), **options})
 
     return OwnNames
-
-
-class TrustingIndex(PrefixIndex):
-    """An index that believes a name without looking at the tokens. Do not copy it."""
-
-    def _holds(self, entry: Any, tokens: Any, parent: Any, chain: Any) -> bool:
-        return True
-
-
-class HeadFirst(KVCacheManager):
-    """A manager that gives blocks back from the head of a prompt on, so that the head is reused first. Do not copy it."""
-
-    def __init__(self, num_blocks: int, block_size: int, **options: Any) -> None:
-        super().__init__(num_blocks, block_size, **options)
-        release = self.pool.release
-        self.pool.release = lambda blocks: release(list(reversed(blocks)))  # type: ignore[method-assign]
 
 
 def prompts_of(trace: Trace) -> list[list[int]]:

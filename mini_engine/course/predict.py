@@ -92,17 +92,21 @@ def _why(question: Prediction, number: Fraction, unit: str, guess: Fraction, rig
     ):
         return why
     other = TWINS.get(unit)
-    if other and _close(number * (_factor(other, question.unit) or 0), right, question.rtol):
+    if other and _would_be_right(question, number, other):
         sizes = " and ".join(f"1 {u} is {BYTE_UNITS[u]:,} bytes" for u in (unit, other))
         return f"That is the number of {other}, not of {unit}: {sizes}."
-    meant = next(
-        (u for u in BYTE_UNITS if _close(number * (_factor(u, question.unit) or 0), right, question.rtol)), None
-    )
+    meant = next((u for u in BYTE_UNITS if _would_be_right(question, number, u)), None)
     if meant and unit == question.unit:
         return f'It would be right in {meant}. Then write the unit with it: "{_show(number)} {meant}".'
     if question.unit in BYTE_UNITS and _close(guess, right * 8, question.rtol):
         return "That is the number of bits: 8 of them make a byte."
     return _how_far(guess, right, counted=question.rtol == 0 and question.unit not in BYTE_UNITS)
+
+
+def _would_be_right(question: Prediction, number: Fraction, unit: str) -> bool:
+    """Whether this number is the answer in another unit; False where the question is not one of bytes."""
+    factor = _factor(unit, question.unit)
+    return factor is not None and _close(number * factor, Fraction(question.answer), question.rtol)
 
 
 def _how_far(guess: Fraction, right: Fraction, *, counted: bool) -> str:
@@ -114,17 +118,31 @@ def _how_far(guess: Fraction, right: Fraction, *, counted: bool) -> str:
         )
     if counted and guess.denominator != 1 and right in (math.floor(guess), math.ceil(guess)):
         return "The answer is a whole number. Does this one round down or up?"
+    method = "Write down a small case step by step." if counted else "Check each number that goes in."
     if guess <= 0 or right <= 0:
-        return f"It is too {'small' if small else 'large'}."
+        return f"It is too {'small' if small else 'large'}. {method}"
     ratio = max(guess, right) / min(guess, right)
     if ratio >= 10**6:
         return f"It is far too {'small' if small else 'large'}."
-    whole = ratio.denominator == 1 and min(guess, right) > 1  # every count is a multiple of 1
-    if whole if counted else ratio >= Fraction(11, 10):
-        return f"It is {_show(ratio)} times too {'small' if small else 'large'}. Which factor is that?"
+    if counted:
+        if ratio.denominator == 1 and min(guess, right) > 1:  # every count is a multiple of 1
+            return f"It is {_show(ratio)} times too {'small' if small else 'large'}. If a factor is wrong, which one?"
+    elif _is_plain(ratio):
+        return f"It is {_show(round(ratio * 2) / Fraction(2))} times too {'small' if small else 'large'}. Which factor is that?"
+    elif ratio >= 2:
+        return f"It is {_show(ratio, 2)} times too {'small' if small else 'large'}. {method}"
     near = "a little " if ratio < Fraction(11, 10) else ""
-    method = "Write down a small case step by step." if counted else "Check each number that goes in."
     return f"It is {near}too {'small' if small else 'large'}. {method}"
+
+
+def _is_plain(ratio: Fraction) -> bool:
+    """Whether one forgotten factor may be behind it: 1.5, 2 to 10, a power of two, or 20, 30 ... 100, 200 ..."""
+    twice = round(ratio * 2)
+    if twice < 3 or abs(ratio * 2 / twice - 1) > Fraction(1, 1000):
+        return False
+    whole, rest = divmod(twice, 2)
+    leading = int(str(whole).rstrip("0"))
+    return whole == 1 if rest else leading < 10 or whole & (whole - 1) == 0
 
 
 def _read(value: Any) -> tuple[str, Fraction | None]:

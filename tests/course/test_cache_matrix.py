@@ -14,6 +14,7 @@ from mini_engine.course.cache_matrix import (
     serve_concatenated,
     serve_paged,
     serve_runs,
+    static,
     table,
 )
 
@@ -27,7 +28,7 @@ def test_one_request_by_hand():
     run = serve_runs("static", ask, FirstFitAllocator(64), "oracle")
     assert (run.used, run.reserved, run.internal, run.num_steps, run.computed) == (12, 2 + 1, 0, 3, 3)
     dynamic = serve_concatenated("dynamic", ask)
-    assert (dynamic.used, dynamic.copied, dynamic.taken) == (12, 3 + 4, 12)
+    assert (dynamic.used, dynamic.copied, dynamic.taken) == (12, 3 + 4, 15)
     paged = serve_paged("paged", ask, prefix_caching=False)
     assert (paged.used, paged.internal, paged.copied, paged.shared, paged.computed) == (12, 3 * BLOCK - 12, 0, 0, 3)
 
@@ -41,12 +42,29 @@ def test_two_equal_prompts_by_hand():
     assert (cached.computed, cached.needless, cached.shared) == (48, 8, 32)
 
 
-def test_branches_are_shared_by_paging_and_computed_again_by_runs():
+def test_branches_are_shared_by_paging_and_copied_by_runs():
     asks = [Ask("a", 0, tuple(range(20)), 8, branches=3)]
     paged = serve_paged("", asks, prefix_caching=False)
     assert (paged.computed, paged.copied) == (20, 2 * BLOCK)  # the last to write keeps the block
     assert paged.shared == 2 * BLOCK  # the full block, held by three; of the other each has its own by now
-    assert serve_concatenated("", asks).computed == 60
+    run = serve_runs("", asks, FirstFitAllocator(256), "oracle")
+    assert (run.computed, run.copied, run.needless) == (20, 40, 0)
+    grown = 3 * sum(range(20, 27))  # seven tokens more are stored in each of three arrays
+    assert (serve_concatenated("", asks).computed, serve_concatenated("", asks).copied) == (20, 40 + grown)
+
+
+def test_a_branch_that_comes_when_the_others_are_gone_computes_the_prompt_again():
+    asks = [Ask("a", 0, tuple(range(20)), 8, branches=2)]
+    run = serve_runs("", asks, FirstFitAllocator(27), "oracle")
+    assert (run.computed, run.copied, run.needless) == (40, 0, 20)
+
+
+def test_who_waits_makes_the_free_slots_external():
+    asks = [Ask("a", 0, (1,) * 3000, 4), Ask("b", 1, (2,) * 2000, 2)]
+    assert serve_paged("", asks[:1], prefix_caching=False).external == 0
+    paged, grown = serve_paged("", asks, prefix_caching=False), serve_concatenated("", asks)
+    assert 0 < paged.external < 4096 * paged.num_steps
+    assert 0 < grown.external <= 1096 * 4
 
 
 def test_distinct_tokens_depend_on_what_comes_before():
@@ -64,18 +82,28 @@ def test_sums(row):
 def test_contiguous_memories_hold_the_same_tokens():
     assert STATIC.used == DYNAMIC.used == BUDDY.used
     assert STATIC.reserved == BUDDY.reserved
-    assert STATIC.computed == DYNAMIC.computed == sum(len(ask.prompt) * ask.branches for ask in chats())
-    assert PAGED.computed == sum(len(ask.prompt) for ask in chats())
+    assert DYNAMIC.reserved == STATIC.reserved
+    for row in (STATIC, BUDDY):  # a prompt for each branch: computed or copied
+        assert row.computed + row.copied == sum(len(ask.prompt) * ask.branches for ask in chats())
+    assert PAGED.computed == DYNAMIC.computed == BUDDY.computed == sum(len(ask.prompt) for ask in chats())
 
 
 def test_the_order_that_the_lesson_tells_of():
     assert [row.taken for row in ROWS] != sorted(row.taken for row in ROWS)  # dynamic holds less than buddies
+    assert [row.num_steps for row in ROWS] == [311, 148, 205, 109, 109]
     assert STATIC.taken > BUDDY.taken > DYNAMIC.taken > PAGED.taken > PREFIX.taken
-    assert STATIC.used_share < BUDDY.used_share < PREFIX.used_share < PAGED.used_share < DYNAMIC.used_share == 1
+    assert STATIC.used_share < BUDDY.used_share < DYNAMIC.used_share < PREFIX.used_share < PAGED.used_share
     assert DYNAMIC.copied > 100 * PAGED.copied > 0
     assert STATIC.shared == BUDDY.shared == DYNAMIC.shared == 0 < PAGED.shared < PREFIX.shared
-    assert PREFIX.needless < PAGED.needless < STATIC.needless
-    assert BUDDY.external > STATIC.external == 0
+    assert PREFIX.needless < PAGED.needless == BUDDY.needless < STATIC.needless
+    assert BUDDY.external > DYNAMIC.external > STATIC.external == PAGED.external == 0
+
+
+def test_static_is_as_good_as_the_limit_is_tight():
+    shares = [static(chats(), limit).used_share for limit in (227, 256, 512, 1024)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[2] == STATIC.used_share
+    assert max(len(ask.prompt) + ask.output for ask in chats()) == 227
 
 
 def test_the_table_is_narrow():

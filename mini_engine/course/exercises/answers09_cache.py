@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from mini_engine.cache import CacheRequest
 from mini_engine.course.own_prefix_cache import PrefixCacheLab
 
@@ -11,40 +14,37 @@ class Matches(PrefixCacheLab):
 
     def match(self, request: CacheRequest) -> list[int]:
         hits: list[int] = []
-        size = self.block_size
-        for name in self.names(request)[: (len(request.token_ids) - 1) // size]:
+        for name in self.names(request)[: self.most(len(request.token_ids))]:
             block = self.find(name)
-            end = (len(hits) + 1) * size
-            if block is None or self.held(block) != request.token_ids[:end]:
+            if block is None or not self.stands_for(block, request.token_ids, len(hits)):
                 break
             hits.append(block)
         return hits
 
+    def most(self, length: int) -> int:
+        """Blocks that may be hit."""
+        return (length - 1) // self.block_size
 
-class MatchesByLength(PrefixCacheLab):
+    def stands_for(self, block: int, token_ids: Sequence[int], i: int) -> bool:
+        """Whether it holds block i of these tokens, after all that come before."""
+        return self.held(block) == list(token_ids[: (i + 1) * self.block_size])
+
+
+class MatchesByLength(Matches):
     """Right: looks for the longest prefix first."""
 
     def match(self, request: CacheRequest) -> list[int]:
-        size, names = self.block_size, self.names(request)
-        found = [self.find(name) for name in names]
-        for n in range((len(request.token_ids) - 1) // size, 0, -1):
+        found = [self.find(name) for name in self.names(request)]
+        for n in range(self.most(len(request.token_ids)), 0, -1):
             blocks = [block for block in found[:n] if block is not None]
-            if len(blocks) == n and all(
-                self.held(block) == list(request.token_ids[: (i + 1) * size]) for i, block in enumerate(blocks)
-            ):
+            if len(blocks) == n and all(self.stands_for(b, request.token_ids, i) for i, b in enumerate(blocks)):
                 return blocks
         return []
 
 
-class WholePrompt(PrefixCacheLab):
-    def match(self, request: CacheRequest) -> list[int]:
-        hits: list[int] = []
-        for name in self.names(request):
-            block = self.find(name)
-            if block is None or self.held(block) != request.token_ids[: (len(hits) + 1) * self.block_size]:
-                break
-            hits.append(block)
-        return hits
+class WholePrompt(Matches):
+    def most(self, length: int) -> int:
+        return length // self.block_size
 
 
 class OneBlockLess(Matches):
@@ -59,32 +59,47 @@ class LeavesOutTheLast(Matches):
         return super().match(request)[:-1]
 
 
-class OverTheGap(PrefixCacheLab):
+class OverTheGap(Matches):
     def match(self, request: CacheRequest) -> list[int]:
-        names = self.names(request)[: (len(request.token_ids) - 1) // self.block_size]
+        names = self.names(request)[: self.most(len(request.token_ids))]
         return [block for name in names if (block := self.find(name)) is not None]
 
 
-class BelievesTheName(PrefixCacheLab):
-    def match(self, request: CacheRequest) -> list[int]:
-        hits: list[int] = []
-        for name in self.names(request)[: (len(request.token_ids) - 1) // self.block_size]:
-            block = self.find(name)
-            if block is None:
-                break
-            hits.append(block)
-        return hits
+class BelievesTheName(Matches):
+    def stands_for(self, block: int, token_ids: Sequence[int], i: int) -> bool:
+        return True
 
 
-class ComparesTheBlockOnly(PrefixCacheLab):
-    def match(self, request: CacheRequest) -> list[int]:
-        hits: list[int] = []
+class ComparesTheBlockOnly(Matches):
+    def stands_for(self, block: int, token_ids: Sequence[int], i: int) -> bool:
         size = self.block_size
-        for i, name in enumerate(self.names(request)[: (len(request.token_ids) - 1) // size]):
-            block = self.find(name)
-            if block is None or self.held(block)[-size:] != request.token_ids[i * size : (i + 1) * size]:
-                break
-            hits.append(block)
+        return self.held(block)[-size:] == list(token_ids[i * size : (i + 1) * size])
+
+
+class ComparesSorted(Matches):
+    def stands_for(self, block: int, token_ids: Sequence[int], i: int) -> bool:
+        return sorted(self.held(block)) == sorted(token_ids[: (i + 1) * self.block_size])
+
+
+class CountsThem(Matches):
+    def match(self, request: CacheRequest) -> Any:
+        return len(super().match(request))
+
+
+class OneByOne(Matches):
+    def match(self, request: CacheRequest) -> Any:
+        yield from super().match(request)
+
+
+class NothingOnAMiss(Matches):
+    def match(self, request: CacheRequest) -> Any:
+        return super().match(request) or None
+
+
+class MovesTheRequestOn(Matches):
+    def match(self, request: CacheRequest) -> list[int]:
+        hits = super().match(request)
+        request.num_computed_tokens = len(hits) * self.block_size
         return hits
 
 
@@ -156,11 +171,23 @@ class LengthAtFirst(PrefixCacheLab):
         return sum(self.enter(request, i) for i in range(min(known, request.num_computed_tokens) // self.block_size))
 
 
+class RoundsUpTheLast(PrefixCacheLab):
+    def publish(self, request: CacheRequest) -> int:
+        return sum(self.enter(request, i) for i in range((request.num_computed_tokens + 1) // self.block_size))
+
+
+class FromTheLast(PrefixCacheLab):
+    def publish(self, request: CacheRequest) -> int:
+        full = request.num_computed_tokens // self.block_size
+        return sum(self.enter(request, i) for i in reversed(range(full)))
+
+
 class OneTooMany(PrefixCacheLab):
     """Counts the token that was just sampled."""
 
     def publish(self, request: CacheRequest) -> int:
-        tokens = min(len(request.token_ids), request.num_computed_tokens + 1)
+        known, computed = len(request.token_ids), request.num_computed_tokens
+        tokens = known if computed == known - 1 else computed
         return sum(self.enter(request, i) for i in range(tokens // self.block_size))
 
 

@@ -11,15 +11,15 @@ Tokens = Sequence[int]
 
 def block_hash(parent: bytes | None, token_ids: Tokens, extra: tuple[str | None, ...]) -> bytes:
     """SHA-256 of a text that no other block has: repr puts quotes and commas where they belong."""
-    return sha256(repr((parent, list(token_ids), extra)).encode()).digest()
+    return sha256(repr((parent, [int(token) for token in token_ids], extra)).encode()).digest()
 
 
 def packed(parent: bytes | None, token_ids: Tokens, extra: tuple[str | None, ...]) -> bytes:
-    """Right: the tokens as 8 bytes each; the extra keys make the first parent, and so are in every name after it."""
+    """Right: the tokens as decimals with a comma behind each; the extra keys make the first parent, and so are in every name after it."""
     if parent is None:
         keys = [b"\0" if key is None else b"\1" + key.encode() for key in extra]
         parent = sha256(b"".join(len(key).to_bytes(8, "little") + key for key in keys)).digest()
-    return sha256(parent + b"".join(int(t).to_bytes(8, "little", signed=True) for t in token_ids)).digest()
+    return sha256(parent + "".join(f"{int(token)}," for token in token_ids).encode()).digest()
 
 
 def as_json(parent: bytes | None, token_ids: Tokens, extra: tuple[str | None, ...]) -> bytes:
@@ -62,7 +62,7 @@ def not_in_the_first(parent: bytes | None, token_ids: Tokens, extra: tuple[str |
 
 
 def four_bytes(parent: bytes | None, token_ids: Tokens, extra: tuple[str | None, ...]) -> bytes:
-    data = b"".join(token.to_bytes(4, "little") for token in token_ids)
+    data = b"".join(int(token).to_bytes(4, "little") for token in token_ids)
     return sha256((parent or b"") + data + repr(extra).encode()).digest()
 
 
@@ -76,6 +76,38 @@ def eight_bytes(parent: bytes | None, token_ids: Tokens, extra: tuple[str | None
 
 def a_number(parent: bytes | None, token_ids: Tokens, extra: tuple[str | None, ...]) -> int:
     return hash((parent, tuple(token_ids), extra))
+
+
+def its_ends(parent: bytes | None, token_ids: Tokens, extra: tuple[str | None, ...]) -> bytes:
+    return block_hash(parent, [len(token_ids), token_ids[0], token_ids[-1]], extra)
+
+
+def two_bytes_of_the_parent(parent: bytes | None, token_ids: Tokens, extra: tuple[str | None, ...]) -> bytes:
+    return block_hash(parent and parent[:2], token_ids, extra)
+
+
+def sixteen_bytes_of_a_number(parent: bytes | None, token_ids: Tokens, extra: tuple[str | None, ...]) -> bytes:
+    return hash((parent, tuple(token_ids), extra)).to_bytes(16, "little", signed=True)
+
+
+def none_is_a_word(parent: bytes | None, token_ids: Tokens, extra: tuple[str | None, ...]) -> bytes:
+    return block_hash(parent, token_ids, tuple(str(key) for key in extra))
+
+
+def keys_with_a_bar(parent: bytes | None, token_ids: Tokens, extra: tuple[str | None, ...]) -> bytes:
+    return block_hash(parent, token_ids, ("|".join("-" if key is None else f"={key}" for key in extra),))
+
+
+def eight_bytes_a_token(parent: bytes | None, token_ids: Tokens, extra: tuple[str | None, ...]) -> bytes:
+    return block_hash(parent, [int(token) % 2**64 for token in token_ids], extra)
+
+
+def floats(parent: bytes | None, token_ids: Tokens, extra: tuple[str | None, ...]) -> bytes:
+    return sha256(repr((parent, [float(token) for token in token_ids], extra)).encode()).digest()
+
+
+def a_list_of_them(parent: bytes | None, token_ids: Tokens, extra: tuple[str | None, ...]) -> bytes:
+    return sha256(repr((parent, list(token_ids), extra)).encode()).digest()
 
 
 def type_matters(parent: bytes | None, token_ids: Tokens, extra: tuple[str | None, ...]) -> bytes:

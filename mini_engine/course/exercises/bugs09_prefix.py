@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Sequence as Blocks
 from typing import Any
 
-from mini_engine.cache import BlockPool, CacheOp, CacheRequest, FreeBlockQueue, KVCacheManager, PrefixIndex, TokenChain
+from mini_engine.cache import BlockPool, CacheRequest, FreeBlockQueue, KVCacheManager, PrefixIndex, TokenChain
 from mini_engine.cache.block_tables import Sequence
 from mini_engine.course.bug_bank import Bug, BugBank, hand_out_class
 from mini_engine.course.exercises.bugs07_block_tables import with_part
@@ -37,16 +37,23 @@ def with_index(kind: type[PrefixIndex]) -> type[KVCacheManager]:
     return Cache
 
 
+def blocks_entered(cache: KVCacheManager, request: CacheRequest) -> int:
+    """How many blocks of the request others can find."""
+    return cache._resident(request).num_published
+
+
 RIGHT = {"the engine's own": KVCacheManager, "with a radix tree": RadixManager, "other block numbers": OtherNumbers}
 
 
 class _PublishesTooEarly(KVCacheManager):
-    def append(self, request: CacheRequest, n: int = 1) -> list[CacheOp]:
-        ops = super().append(request, n)
-        request.num_computed_tokens += n
+    """Enters the names of all blocks as soon as there is room for them."""
+
+    def allocate(self, request: CacheRequest, num_tokens: int) -> int:
+        hit = super().allocate(request, num_tokens)
+        computed, request.num_computed_tokens = request.num_computed_tokens, num_tokens
         self.publish(request)
-        request.num_computed_tokens -= n
-        return ops
+        request.num_computed_tokens = computed
+        return hit
 
 
 class _CountsTheSampledToken(KVCacheManager):
@@ -60,7 +67,9 @@ class _CountsTheSampledToken(KVCacheManager):
 
 class _PublishesOnce(KVCacheManager):
     def publish(self, request: CacheRequest) -> int:
-        return 0 if self._resident(request).num_published else super().publish(request)
+        if blocks_entered(self, request) > 0:
+            return 0
+        return super().publish(request)
 
 
 class _LeavesNothingToCompute(KVCacheManager):
@@ -97,6 +106,10 @@ class _HeadFirst(BlockPool):
         super().release(blocks[::-1])
 
 
+HeadFirst = with_part(KVCacheManager, "pool", _HeadFirst)
+"""A manager that gives blocks back from the head of a prompt on, so that the head is reused first."""
+
+
 class _StaysInTheQueue(BlockPool):
     def touch(self, blocks: Blocks[int]) -> None:
         for block in blocks:
@@ -123,7 +136,9 @@ class _NewestFirst(FreeBlockQueue):
         self._insert_after(self._last_blank, block)
 
 
-class _BelievesTheName(PrefixIndex):
+class TrustingIndex(PrefixIndex):
+    """An index that believes a name without looking at the tokens."""
+
     def _holds(self, entry: Any, tokens: array[int], parent: Any, chain: TokenChain) -> bool:
         return True
 
@@ -136,7 +151,7 @@ class _OneBlockAName(PrefixIndex):
 
 WRONG = {
     "publishes before computing": Bug(
-        _PublishesTooEarly, "Between append and the forward pass the new blocks hold nothing yet: look them up then."
+        _PublishesTooEarly, "Admitted, but not computed: the blocks of a prompt hold nothing yet. Look them up then."
     ),
     "counts the sampled token": Bug(
         _CountsTheSampledToken,
@@ -153,11 +168,11 @@ WRONG = {
         _ForgetsWhatCameBefore, "The same tokens after another beginning have other K/V: swap two blocks of a prompt."
     ),
     "believes the name": Bug(
-        with_index(_BelievesTheName),
+        with_index(TrustingIndex),
         "Names can collide. make(8, 4, hasher=WeakHasher()) makes them collide all the time.",
     ),
     "frees the head first": Bug(
-        with_part(KVCacheManager, "pool", _HeadFirst),
+        HeadFirst,
         "Free a prompt of several blocks, let somebody take one block, send the prompt again.",
     ),
     "a hit stays in the free queue": Bug(
@@ -172,7 +187,7 @@ WRONG = {
     ),
     "blank blocks queue behind cached ones": Bug(
         with_part(KVCacheManager, "pool.free_queue", _BehindTheCached),
-        "Free a full block, then one that was never full; take one block: is the full one still found?",
+        "In a pool that has no other block left: free a full block, then one that was never full; take one. Is the full one still found?",
     ),
     "evicts the newest first": Bug(
         with_part(KVCacheManager, "pool.free_queue", _NewestFirst),

@@ -17,7 +17,7 @@ from mini_engine.course.expect import expect_equal, fail
 Make = Callable[..., KVCacheManager]
 
 
-def _found(cache: KVCacheManager, tokens: Sequence[int], case: str) -> list[int]:
+def found(cache: KVCacheManager, tokens: Sequence[int], case: str) -> list[int]:
     """What match says of a prompt: plain block numbers."""
     user = CacheUser("question", list(tokens))
     got = cache.match(user)
@@ -30,7 +30,7 @@ def _found(cache: KVCacheManager, tokens: Sequence[int], case: str) -> list[int]
 def asks(cache: KVCacheManager, tokens: Sequence[int], want: list[int], before: str) -> None:
     """The prompt must find exactly these blocks."""
     case = f"{before}; the prompt {list(tokens)}"
-    expect_equal(_found(cache, tokens, case), want, f"{case}: the blocks it finds")
+    expect_equal(found(cache, tokens, case), want, f"{case}: the blocks it finds")
 
 
 def _kept(make: Make, prompt: list[int], *, size: int = 4, **options: Any) -> tuple[KVCacheManager, list[int]]:
@@ -44,13 +44,13 @@ def _kept(make: Make, prompt: list[int], *, size: int = 4, **options: Any) -> tu
 
 
 def _leading(make: Make) -> None:
+    asks(make(16, 4), [1, 2, 3, 4, 5], [], "an empty cache")
     cache, table = _kept(make, list(range(1, 10)))
     before = f"blocks of 4; 1 to 9 was computed in blocks {table}, and freed"
     asks(cache, [1, 2, 3, 4, 7], table[:1], before)
     asks(cache, [*range(1, 9), 0, 0], table[:2], before)
     asks(cache, [9, 8, 7, 6, 5], [], before)
     asks(cache, [1, 2, 3], [], before)
-    asks(make(16, 4), [1, 2, 3, 4, 5], [], "an empty cache")
 
 
 def _first_miss(make: Make) -> None:
@@ -78,6 +78,7 @@ def _believes_tokens(make: Make) -> None:
     cache, table = _kept(make, [1, 2, 9], size=2, hasher=WeakHasher())
     before = f"names are the sum of a block's tokens modulo 7; blocks of 2; 1, 2, 9 was computed in blocks {table}"
     asks(cache, [3, 7, 9], [], before)
+    asks(cache, [2, 1, 9], [], before)
     cache, table = _kept(make, [1, 2, 5, 6, 9], size=2, hasher=WeakHasher())
     other = CacheUser("b", [3, 4, 5, 5, 9])
     prefill(cache, other)
@@ -94,7 +95,9 @@ def _takes_nothing(make: Make) -> None:
     for n in (1, 2):
         cache.match(user)
         expect_equal(cache.pool.num_free, 16, f"16 blocks, all of them free; match was called {n} times: free blocks")
-    expect_equal(user.block_table, [], "after match: the request's block table")
+    before = CacheUser("b", list(range(1, 10)))
+    for name in ("block_table", "num_computed_tokens", "token_ids"):
+        expect_equal(getattr(user, name), getattr(before, name), f"after match: {name} of the request")
 
 
 def _serve(make: Any, prompts: list[list[int]], **options: Any) -> tuple[list[list[int]], LLMEngine]:
@@ -151,6 +154,9 @@ MATCH = Exercise(
         Property(ENGINE, _in_the_engine),
     ],
     mutants=[
+        Mutant("None on a miss", answers.NothingOnAMiss, LEADING, "An empty list says that nothing was found."),
+        Mutant("a count", answers.CountsThem, LEADING, "The engine needs to know which blocks."),
+        Mutant("a generator", answers.OneByOne, LEADING, "The engine asks for the length of the list."),
         Mutant("from the end", answers.FromTheEnd, LEADING, "Block i of the list holds block i of the prompt."),
         Mutant("gives up the last one always", answers.LeavesOutTheLast, LEADING, "Where a token is left over, all blocks may be used."),
         Mutant("over the gap", answers.OverTheGap, MISS, "A table cannot have a hole: what follows the miss has to be computed."),
@@ -158,6 +164,8 @@ MATCH = Exercise(
         Mutant("one block less", answers.OneBlockLess, LEADING, "The bound is (length - 1) // block_size."),
         Mutant("believes the name", answers.BelievesTheName, TOKENS, "Two contents can have one name."),
         Mutant("compares this block only", answers.ComparesTheBlockOnly, TOKENS, "The tokens before it count as well: K and V depend on them."),
+        Mutant("compares sorted tokens", answers.ComparesSorted, TOKENS, "Attention knows the order."),
+        Mutant("moves the request on", answers.MovesTheRequestOn, NOTHING, "The scheduler counts what is computed when it admits."),
         Mutant("takes what it finds", answers.TakesThem, NOTHING, "A scheduler asks often, and admits later or never."),
         Mutant("three at most", answers.ThreeAtMost, ENGINE, "Short tests do not see long prompts."),
         Mutant("finds nothing", _NoCache, LEADING, "It is right, and saves nothing."),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mini_engine.catalog import get_gpu, get_model
 from mini_engine.course.figures import BLUE, GREY, ORANGE, SKY, YELLOW
 from mini_engine.course.panels.drawing import PALE, arrow, box, label, sheet
-from mini_engine.geometry import active_params, prefix_hit_tokens
+from mini_engine.geometry import active_params, prefix_hit_tokens, weight_bytes
 from mini_engine.roofline import prefill_flops, prefill_time
 
 if TYPE_CHECKING:
@@ -18,8 +18,20 @@ if TYPE_CHECKING:
 BLOCK = 16
 
 
+def reading() -> float:
+    """Seconds that two H100 need to read the weights of Llama-3-70B once."""
+    return float(
+        Fraction(weight_bytes(get_model("llama-3-70b"))) / (2 * Fraction(get_gpu("h100-sxm").memory_bandwidth))
+    )
+
+
 def seconds(tokens: int, done: int, mfu: int) -> float:
-    """Seconds that two H100 need to compute `tokens` of Llama-3-70B after `done` others, at `mfu` percent of the peak."""
+    """Least seconds of two H100 for `tokens` of Llama-3-70B after `done` others: computing at `mfu` percent of the peak, or reading."""
+    return max(computing(tokens, done, mfu), reading())
+
+
+def computing(tokens: int, done: int, mfu: int) -> float:
+    """Seconds of arithmetic alone."""
     spec, gpu = get_model("llama-3-70b"), get_gpu("h100-sxm")
     flops = prefill_flops(
         active_params(spec), tokens, spec.num_hidden_layers, spec.num_attention_heads, spec.head_dim, done=done
@@ -29,54 +41,62 @@ def seconds(tokens: int, done: int, mfu: int) -> float:
 
 def ttft(figure: Figure, prefix: int, prompt: int, mfu: int) -> str:
     """The least time to the first token with and without a cached prefix, for this prompt and for all lengths."""
-    told = f"prefix {prefix:,}"
-    if prefix > prompt:
-        prefix = prompt
-        told += f", cut to {prefix:,},"
-    told += f" of a prompt of {prompt:,} tokens"
-    hit = prefix_hit_tokens(prefix, prompt, BLOCK)
-    cold, warm = seconds(prompt, 0, mfu), seconds(prompt - hit, hit, mfu)
+    cached = min(prefix, prompt)
+    told = (
+        f"prefix {prefix:,}"
+        + (f", cut to {cached:,}," if cached < prefix else "")
+        + f" of a prompt of {prompt:,} tokens"
+    )
+    hit = prefix_hit_tokens(cached, prompt, BLOCK)
+    cold, warm, floor = seconds(prompt, 0, mfu), seconds(prompt - hit, hit, mfu), reading()
     bars, axes = figure.subplots(1, 2, width_ratios=[1, 1.6], gridspec_kw={"wspace": 0.34, "bottom": 0.2})
     bars.bar(["cold", "cached"], [cold * 1000, warm * 1000], color=[ORANGE, BLUE], width=0.6)
     for x, value in enumerate((cold, warm)):
-        bars.text(x, value * 1000, f"{value * 1000:.0f} ms", ha="center", va="bottom", fontsize=8)
-    bars.set(ylabel="ms, computing alone", ylim=(0, cold * 1150), title="this prompt")
-    lengths = [max(prefix, 1) + step for step in range(0, 8001, 100)]
-    saved = []
-    for length in lengths:
-        found = prefix_hit_tokens(prefix, length, BLOCK)
-        saved.append(100 * (1 - seconds(length - found, found, mfu) / seconds(length, 0, mfu)))
-    axes.plot(lengths, saved, color=BLUE)
+        bars.text(x, value * 1000, _ms(value), ha="center", va="bottom", fontsize=8)
+    bars.axhline(floor * 1000, color=GREY, linewidth=1, linestyle=":")
+    top = next(top for top in (200, 500, 1000, 2000, 5000, 10000, 20000) if cold * 1100 < top)
+    bars.set(ylabel="ms at least; dotted: weights read", ylim=(0, top), title="this prompt")
+    end = max(prefix + 8000, prompt)
+    lengths = sorted(
+        {*range(max(prefix, 100), end + 1, 100), prompt} if prompt >= prefix else {*range(100, end + 1, 100)}
+    )
+    shares = [saved(min(prefix, length), length, mfu) for length in lengths]
+    axes.plot(lengths, shares, color=BLUE)
     axes.axhline(90, color=GREY, linewidth=1, linestyle="--")
-    axes.text(lengths[-1], 91, "90%", ha="right", va="bottom", fontsize=8, color=GREY)
-    if prompt <= lengths[-1]:
-        axes.plot([prompt], [100 * (1 - warm / cold)], "o", color=ORANGE)
-    axes.set(xlabel="tokens of the whole prompt", ylabel="% of the time saved", ylim=(0, 105), title="other lengths")
+    axes.text(end, 91, "90%", ha="right", va="bottom", fontsize=8, color=GREY)
+    axes.plot([prompt], [100 * (1 - warm / cold)], "o", color=ORANGE)
+    axes.set(xlabel="tokens of the whole prompt", ylabel="% of the time saved", ylim=(-4, 105), title="other lengths")
     return (
         f"{told}, at {mfu}% of the peak of two H100: {hit:,} tokens hit, {prompt - hit:,} computed; "
-        f"{cold * 1000:.1f} ms cold, {warm * 1000:.1f} ms cached, {1 - warm / cold:.1%} saved"
+        f"{_ms(cold)} cold, {_ms(warm)} cached, {1 - warm / cold:.1%} saved; the weights alone take {_ms(floor)} to read"
     )
 
 
-def hits(figure: Figure, curves: Mapping[str, Mapping[int, float]], limit: float) -> str:
-    """The share of prompt tokens found, against the blocks of the cache; limit: what an endless cache finds."""
+def saved(prefix: int, prompt: int, mfu: int) -> float:
+    """Percent of the least time to the first token."""
+    hit = prefix_hit_tokens(prefix, prompt, BLOCK)
+    return 100 * (1 - seconds(prompt - hit, hit, mfu) / seconds(prompt, 0, mfu))
+
+
+def _ms(value: float) -> str:
+    """1,234 ms, 291 ms, 21.1 ms."""
+    return f"{value * 1000:,.0f} ms" if value >= 0.1 else f"{value * 1000:.1f} ms"
+
+
+def hits(figure: Figure, curve: Mapping[int, float], limit: float, system: float) -> str:
+    """The share of prompt tokens found, against the blocks of the cache; limit: of an endless one; system: the shared beginning's share."""
     axes = figure.subplots(gridspec_kw={"bottom": 0.2})
-    for (name, curve), colour, style in zip(curves.items(), (BLUE, ORANGE), ("o-", "s--")):
-        axes.plot(list(curve), [100 * share for share in curve.values()], style, color=colour, markersize=4, label=name)
-    axes.axhline(100 * limit, color=GREY, linewidth=1, linestyle=":")
-    first = next(iter(next(iter(curves.values()))))
-    axes.text(first, 100 * limit + 1, "endless cache", fontsize=8, color=GREY)
+    axes.plot(list(curve), [100 * share for share in curve.values()], "o-", color=BLUE, markersize=4)
+    for share, words in ((limit, "endless cache"), (system, "the system prompt alone")):
+        axes.axhline(100 * share, color=GREY, linewidth=1, linestyle=":")
+        axes.text(min(curve), 100 * share + 1, words, fontsize=8, color=GREY)
     axes.set(
         xscale="log", xlabel="blocks of 16 in the cache (logarithmic)", ylabel="% of prompt tokens hit", ylim=(40, 90)
     )
-    sizes = list(next(iter(curves.values())))[::2]
+    sizes = list(curve)[::2]
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.minorticks_off()
-    axes.legend(loc="lower right", fontsize=9)
-    return "\n".join(
-        f"{name}: " + ", ".join(f"{size:,} blocks {share:.1%}" for size, share in curve.items())
-        for name, curve in curves.items()
-    )
+    return ", ".join(f"{size:,} blocks {share:.1%}" for size, share in curve.items())
 
 
 def chain_and_tree() -> tuple[str, str]:
