@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from mini_engine.arguments import COUNT_LIMIT, count
@@ -21,6 +21,7 @@ from mini_engine.engine.film import Film
 from mini_engine.engine.interrupts import interrupts_held
 from mini_engine.engine.invariants import check_all
 from mini_engine.engine.output_processor import Branch, OutputProcessor, RequestState
+from mini_engine.engine.parts import make_parts
 from mini_engine.engine.request_checks import check_names, checked_prompt
 from mini_engine.engine.stats import EngineStats
 from mini_engine.outputs import RequestOutput
@@ -45,24 +46,10 @@ class LLMEngine:
         record: bool = False,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        longest = backend.max_model_len
-        if config.max_model_len is not None and config.max_model_len > longest:
-            note = getattr(backend, "window_note", "")
-            raise ValueError(f"max_model_len={config.max_model_len} is more than the model's {longest}{note}")
-        self.config = replace(config, max_model_len=config.max_model_len or longest)
         self.backend = backend
         self.tokenizer = tokenizer
         self.clock = clock
-        swap: dict[str, Any] = {"num_swap_blocks": config.num_swap_blocks} if config.num_swap_blocks else {}
-        self.kv_manager = kv_manager(
-            config.num_blocks,
-            config.block_size,
-            enable_prefix_caching=config.enable_prefix_caching,
-            prefix_index=config.prefix_index,
-            **swap,
-        )
-        self.scheduler = scheduler(self.config, self.kv_manager)
-        backend.init_kv(config.num_blocks, config.block_size, config.num_swap_blocks)
+        self.config, self.kv_manager, self.scheduler = make_parts(config, backend, scheduler, kv_manager)
         self._batches = BatchBuilder(config.block_size)
         self._outputs = OutputProcessor()
         self._film = Film(self) if record else None

@@ -12,12 +12,11 @@ give the same result. Memory: a request's tokens are made when it arrives and dr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
 
 from mini_engine.backends.simulated import SimulatedBackend
 from mini_engine.cache import KVCacheManager
 from mini_engine.config import EngineConfig
+from mini_engine.engine.parts import make_parts
 from mini_engine.scheduling import Chunk, Request, SampledToken, Scheduler, StepPlan
 from mini_engine.simulator.prompts import output_token, prompt_maker
 from mini_engine.simulator.result import Rejected, Served, SimulationResult, Step
@@ -42,22 +41,9 @@ class Simulator:
         kv_manager: type[KVCacheManager] = KVCacheManager,
         record: bool = False,
     ) -> None:
-        longest = backend.max_model_len
-        if config.max_model_len is not None and config.max_model_len > longest:
-            raise ValueError(f"max_model_len={config.max_model_len} is more than the model's {longest}")
-        self.max_model_len = config.max_model_len or longest
-        self.config = replace(config, max_model_len=self.max_model_len)
         self.backend = backend
-        swap: dict[str, Any] = {"num_swap_blocks": config.num_swap_blocks} if config.num_swap_blocks else {}
-        self.kv_manager = kv_manager(
-            config.num_blocks,
-            config.block_size,
-            enable_prefix_caching=config.enable_prefix_caching,
-            prefix_index=config.prefix_index,
-            **swap,
-        )
-        self.scheduler = scheduler(self.config, self.kv_manager)
-        backend.init_kv(config.num_blocks, config.block_size, config.num_swap_blocks)
+        self.config, self.kv_manager, self.scheduler = make_parts(config, backend, scheduler, kv_manager)
+        self.max_model_len: int = backend.max_model_len if config.max_model_len is None else config.max_model_len
         self._record = record
         self._live: dict[str, Served] = {}
         self._tokens: dict[str, tuple[SampledToken, SampledToken]] = {}  # a request's next token, and its last one
