@@ -16,7 +16,12 @@ def with_fork(fork: Fork, manager: type[KVCacheManager] = KVCacheManager) -> Any
     class OwnFork(manager):  # type: ignore[valid-type, misc]
         def fork(self, src: CacheRequest, dst: CacheRequest) -> None:
             super().fork(src, dst)  # refuses what makes no sense, and remembers the branch
+            try:
+                table = fork(self.pool, src.block_table, src.num_computed_tokens, self.block_size)
+            except BaseException:
+                self.free(dst)
+                raise
             self.pool.release(dst.block_table)
-            dst.block_table[:] = fork(self.pool, src.block_table, src.num_computed_tokens, self.block_size)
+            dst.block_table[:] = table
 
     return OwnFork

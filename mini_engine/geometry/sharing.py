@@ -14,23 +14,24 @@ from mini_engine.units import exact
 def sharing_saving(prefix: int, out: int, n: int, block: int) -> Fraction:
     """Blocks without sharing over blocks with sharing, for n branches of `out` tokens on one prompt of `prefix`.
 
-    Full prompt blocks are shared; a partly filled last one is copied by each branch that writes to it. Between 1 and
-    n. Formula F23.
+    Full prompt blocks are shared. A partly filled last one is copied by all branches but the last that writes to it, so
+    in the end each branch has one of its own. Between 1 and n. Formula F23.
     """
-    total, full = _blocks(prefix, out, block)
+    total, full = branch_table(prefix, out, block)
     n = count("n", n)
     return Fraction(n * total, full + n * (total - full))
 
 
 @sharing_saving.working
 def _(saving: Fraction, prefix: int, out: int, n: int, block: int) -> Iterator[str]:
-    total, full = _blocks(prefix, out, block)
+    total, full = branch_table(prefix, out, block)
     yield f"blocks of a branch: T = ceil(({prefix:,} + {out:,}) / {block}) = {total:,}, of them shared: F = {prefix:,} // {block} = {full:,}"
     yield "n T / (F + n (T - F))"
     yield f"= {n} × {total:,} / ({full:,} + {n} × {total - full:,}) = {n * total:,} / {full + n * (total - full):,} = {exact(saving)}"
 
 
-def _blocks(prefix: int, out: int, block: int) -> tuple[int, int]:
+def branch_table(prefix: int, out: int, block: int) -> tuple[int, int]:
+    """Blocks of one branch of prefix + out tokens, and how many of them the prefix fills. ValueError for no tokens."""
     prefix, out, block = count("prefix", prefix, minimum=0), count("out", out, minimum=0), count("block", block)
     if prefix + out == 0:
         raise ValueError("prefix and out are both 0: there are no blocks to share")

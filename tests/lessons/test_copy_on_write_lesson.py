@@ -16,11 +16,12 @@ from mini_engine.cache import KVCacheManager, NoFreeBlocksError
 from mini_engine.course import cache_requests
 from mini_engine.course.cache_requests import CacheUser
 from mini_engine.course.exercises import answers08_blocks as counts
-from mini_engine.course.exercises import answers08_sharing as answers
+from mini_engine.course.exercises import answers08_cow as answers
+from mini_engine.course.exercises import answers08_fork as forks
 from mini_engine.course.exercises.bugs08_sharing import SHARING_BUGS, _KeepsTheOldHold
 from mini_engine.course.own_sharing import with_fork
 from mini_engine.course.panels import p08_copy_on_write as pictures
-from mini_engine.course.sharing_counts import branch_blocks, sharing_in
+from mini_engine.course.sharing_counts import branch_blocks, sharing_in, sharing_of_samples, tokens_apart
 from mini_engine.geometry import sharing_saving
 from tests.lessons.lesson_run import ROOT
 
@@ -61,7 +62,7 @@ def test_formula_and_oracle_agree_and_give_the_saving():
 
 
 @pytest.mark.parametrize("copy_on_write", [answers.CopyOnWrite, answers.InOtherWords])
-@pytest.mark.parametrize("own_fork", [answers.fork, answers.fork_in_a_loop])
+@pytest.mark.parametrize("own_fork", [forks.fork, forks.fork_in_a_loop])
 def test_a_learners_pieces_are_the_ones_that_run(copy_on_write, own_fork):
     calls = {"fork": 0, "cow": 0}
 
@@ -85,7 +86,7 @@ def test_a_learners_pieces_are_the_ones_that_run(copy_on_write, own_fork):
 
 
 def test_a_learners_pieces_run_beam_search_and_the_prefix_cache():
-    mine = with_fork(answers.fork, answers.CopyOnWrite)
+    mine = with_fork(forks.fork, answers.CopyOnWrite)
     for caching in (False, True):
         found = []
         for manager in (KVCacheManager, mine):
@@ -156,10 +157,64 @@ def test_beam_search_saves_more_than_sampling_and_copies_more(prompt):
 
 
 def test_sharing_by_hand():
-    """A prompt of 4 in blocks of 4, two branches: tables [1] and [1], then [1, 2] and [1, 3]; the last step leaves none."""
-    counted = sharing_in(engine_of(4, 2, 2, block=4).film)
-    assert (counted.entries, counted.blocks, counted.copied) == (2 + 4, 1 + 3, 0)
-    assert counted.saved == pytest.approx(1 / 3)
+    """A prompt of 4 in blocks of 4, two branches of 3 tokens: the prompt's step does not count, then [1, 2] and [1, 3]."""
+    film = engine_of(4, 2, 2, block=4).film
+    assert sharing_in(film) == (4, 3, 0)
+    assert sharing_in(film).saved == pytest.approx(1 / 4)
+    assert tokens_apart(film) == pytest.approx(1.5)  # 1 after the prompt, 2 after the next step
+
+
+@pytest.mark.parametrize(("prefix", "out", "n"), [(19, 58, 2), (19, 58, 6), (16, 3, 3), (5, 40, 1)])
+def test_the_formula_of_sampling_counts_what_the_engine_shows(prefix, out, n):
+    assert sharing_of_samples([(prefix, out)], n, 16) == sharing_in(engine_of(prefix, n, out - 1).film)
+
+
+def test_late_requests_of_a_prefix_cache_share_one_block_less_than_a_fork():
+    def blocks(cached):
+        engine = LLMEngine(EngineConfig(num_blocks=256, block_size=16, enable_prefix_caching=cached), AuditBackend())
+        many = SamplingParams(n=1 if cached else 4, max_tokens=8, seed=0, ignore_eos=True)
+        engine.add_request("r0", list(range(512)), many)
+        engine.step()
+        for index in range(1, 4 if cached else 1):
+            params = SamplingParams(max_tokens=8, seed=index, ignore_eos=True)
+            engine.add_request(f"r{index}", list(range(512)), params)
+        for _ in range(3):
+            engine.step()
+        return 256 - engine.stats().num_free_blocks
+
+    assert (blocks(False), blocks(True)) == (36, 39)
+
+
+def test_a_fork_that_raises_leaves_nothing_behind():
+    def broken(pool, table, num_tokens, block_size):
+        raise ZeroDivisionError
+
+    cache = with_fork(broken)(8, 4)
+    a = CacheUser("a", [1, 2, 3, 4, 5])
+    cache_requests.prefill(cache, a)
+    b = CacheUser("a", [1, 2, 3, 4, 5], 1, num_computed_tokens=5)
+    with pytest.raises(ZeroDivisionError):
+        cache.fork(a, b)
+    assert b.block_table == []
+    assert [cache.pool.ref_count(block) for block in a.block_table] == [1, 1]
+    cache.free(a)
+    assert cache.pool.num_free == 8
+
+
+def test_no_prediction_is_answered_before_it_is_asked():
+    text = (ROOT / "solutions/08_copy_on_write.py").read_text(encoding="utf-8")
+    asked = {name: text.index(f'predict("08.{name}"') for name in ("copies", "full", "saving", "fifty_five", "again")}
+    for name, told in (
+        ("copies", 'check("08.cow"'),
+        ("copies", '"claim-own-cow"'),
+        ("full", 'check("08.blocks"'),
+        ("full", "claim-boundary"),
+        ("saving", '"claim-saving"'),
+        ("fifty_five", "2.2 times"),
+        ("again", '"claim-production"'),
+    ):
+        assert asked[name] < text.index(told), (name, told)
+    assert text.index("GivesUpFirst") < text.index("MyKVCacheManager")  # the trap stands before the exercise
 
 
 def test_the_bug_that_the_lesson_shows_is_in_the_bank():

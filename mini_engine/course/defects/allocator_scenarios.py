@@ -90,9 +90,9 @@ def _copy_order(make: Any) -> None:
     bench = make(1, 4)
     bench.start("a", [1, 2])
     bench.share("a", "b")
-    for times in ("once", "twice"):
+    for attempt in ("first", "second"):
         failed = refused(lambda: bench.append("b", 9))
-        case = f"1 block, shared by a and b; append to b, {times}"
+        case = f"1 block, shared by a and b; append to b, {attempt} attempt"
         expect(failed, case, expected="MemoryError", got=f"a's tokens are {bench.contents('a')}")
         expect_equal(bench.counts(), [2], f"{case}: holders of the block")
 

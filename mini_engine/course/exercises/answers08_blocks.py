@@ -26,12 +26,8 @@ def by_hand(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
                 fresh += 1
                 copies += 1
         tables.append(table)
-    common = (
-        [number for number in shared if all(number in table for table in tables)]
-        if n > 1
-        else shared[: prefix // block]
-    )
-    return len(common), len({b for table in tables for b in table} - set(common)), copies
+    filled = [b for i, b in enumerate(shared) if (i + 1) * block <= prefix and all(b in table for table in tables)]
+    return len(filled), len({b for table in tables for b in table} - set(filled)), copies
 
 
 def by_rest(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
@@ -89,3 +85,8 @@ def copies_are_extra(prefix: int, out: int, n: int, block: int) -> tuple[int, in
 def one_alone_copies(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
     shared, private, copied = by_rest(prefix, out, n, block)
     return shared, private, max(1, copied) if prefix % block else 0
+
+
+def shares_nothing_alone(prefix: int, out: int, n: int, block: int) -> tuple[int, int, int]:
+    shared, private, copied = by_rest(prefix, out, n, block)
+    return (0, shared + private, 0) if n == 1 else (shared, private, copied)

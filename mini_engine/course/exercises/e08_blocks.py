@@ -19,17 +19,31 @@ PARTLY = [(5, 3, 2, 4), (6, 2, 3, 4), (6, 3, 3, 4), (3, 1, 4, 4), (513, 128, 4, 
 ALONE = [(8, 4, 1, 4), (6, 4, 1, 4), (1, 1, 1, 16)]
 
 
+def _numbers(candidate: Count, prefix: int, out: int, n: int, block: int) -> tuple[str, Any]:
+    """The case in words, and what the learner's function says."""
+    more, many = f"{out} more token{'s' * (out > 1)}", f"each of {n} branches" if n > 1 else "one branch"
+    case = f"prefix {prefix}, {more} for {many}, blocks of {block}"
+    got = candidate(prefix, out, n, block)
+    is_three = isinstance(got, (tuple, list)) and len(got) == 3
+    expect(is_three, case, expected="three numbers (shared, private, copied)", got=got)
+    return case, got
+
+
 def _part(which: str, cases: list[tuple[int, int, int, int]]) -> Callable[[Count], None]:
     def run(candidate: Count) -> None:
-        for prefix, out, n, block in cases:
-            case = f"prefix {prefix}, {out} more tokens for each of {n} branch{'es' * (n > 1)}, blocks of {block}"
-            got = candidate(prefix, out, n, block)
-            is_three = isinstance(got, (tuple, list)) and len(got) == 3
-            expect(is_three, case, expected="three numbers (shared, private, copied)", got=got)
-            place, want = NAMES.index(which), answers.by_hand(prefix, out, n, block)
+        for each in cases:
+            case, got = _numbers(candidate, *each)
+            place, want = NAMES.index(which), answers.by_hand(*each)
             expect_equal(got[place], want[place], f"{case}\n{which} blocks")
 
     return run
+
+
+def _alone(candidate: Count) -> None:
+    for each in ALONE:
+        case, got = _numbers(candidate, *each)
+        for name, number, want in zip(NAMES, got, answers.by_hand(*each)):
+            expect_equal(number, want, f"{case}\n{name} blocks")
 
 
 SHARED, PRIVATE, TAIL, COPIED, NONE, SINGLE = (
@@ -38,7 +52,7 @@ SHARED, PRIVATE, TAIL, COPIED, NONE, SINGLE = (
     "private: the tail of the prefix counts for each branch",
     "copied: all but the last to write",
     "copied: none when the prefix ends with a block",
-    "one branch alone copies nothing",
+    "one branch alone: the same counts, and no copy",
 )
 
 BLOCKS = Exercise(
@@ -51,7 +65,7 @@ BLOCKS = Exercise(
         Property(TAIL, _part("private", PARTLY)),
         Property(COPIED, _part("copied", PARTLY)),
         Property(NONE, _part("copied", ALIGNED)),
-        Property(SINGLE, _part("copied", ALONE)),
+        Property(SINGLE, _alone),
     ],
     mutants=[
         Mutant("the tail stays shared", answers.tail_stays_shared, SHARED, "Whoever writes into it needs a copy."),
@@ -64,6 +78,7 @@ BLOCKS = Exercise(
         Mutant("never copies", answers.never_copies, COPIED, "A tail with n holders is copied n - 1 times."),
         Mutant("always copies", answers.copies_always, NONE, "Nothing is written into a full block."),
         Mutant("every branch copies", answers.one_alone_copies, SINGLE, "There is nobody to share with."),
+        Mutant("shares nothing alone", answers.shares_nothing_alone, SINGLE, "Shared are the blocks that the prefix fills, for every n."),
     ],
     alternatives=[answers.by_rest, answers.by_hand],
 )  # fmt: skip

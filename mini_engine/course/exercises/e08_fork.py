@@ -7,22 +7,23 @@ from typing import Any
 
 from mini_engine.cache import BlockPool
 from mini_engine.course.exercise import Exercise, Mutant, Property
-from mini_engine.course.exercises import answers08_sharing as answers
+from mini_engine.course.exercises import answers08_fork as answers
 from mini_engine.course.expect import expect, expect_equal
 
 Fork = Callable[[BlockPool, list[int], int, int], Any]
 
 # Blocks of the parent, tokens computed, slots of a block.
 FULL = [(1, 4, 4), (2, 8, 4), (3, 6, 2), (4, 4, 1)]
-PARTLY = [(1, 1, 4), (1, 3, 4), (2, 5, 4), (3, 9, 4)]
-RESERVED = [(2, 3, 4), (2, 4, 4), (5, 9, 4), (3, 1, 2)]
+PARTLY = [(1, 1, 4), (1, 3, 4), (2, 5, 4), (3, 9, 4), (2, 17, 16)]
+RESERVED = [(2, 3, 4), (2, 4, 4), (5, 9, 4), (3, 1, 2), (2, 0, 4)]
 
 
 def _case(num_blocks: int, num_tokens: int, block_size: int) -> tuple[BlockPool, list[int], str]:
     pool = BlockPool(12)
     pool.allocate(2)  # others live here too
-    table = pool.allocate(num_blocks)
-    return pool, table, f"table {table}, {num_tokens} tokens, blocks of {block_size}"
+    blocks = pool.allocate(num_blocks)
+    table = [*blocks[1::2], *blocks[::2]]  # tables do not ascend
+    return pool, table, f"table {table}, {num_tokens} token{'s' * (num_tokens != 1)}, blocks of {block_size}"
 
 
 def _branch(
@@ -45,12 +46,17 @@ def _table_is(cases: list[tuple[int, int, int]]) -> Callable[[Fork], None]:
 
 
 def _holders(candidate: Fork) -> None:
-    for num_blocks, num_tokens, block_size in [*PARTLY, *FULL]:
+    for num_blocks, num_tokens, block_size in [*PARTLY, *FULL, *RESERVED]:
         pool, table, case = _case(num_blocks, num_tokens, block_size)
+        shared = table[: -(-num_tokens // block_size)]
         for n in (2, 3, 4):
             _branch(candidate, pool, table, num_tokens, block_size, case)
-            counts = [pool.ref_count(block) for block in table]
-            expect_equal(counts, [n] * num_blocks, f"{case}\nholders of each block, {n} branches in all")
+            counts = {block: pool.ref_count(block) for block in table}
+            want = {block: n if block in shared else 1 for block in table}
+            expect_equal(counts, want, f"{case}\n{{block: holders}}, {n} branches in all")
+            others = [pool.ref_count(block) for block in (1, 2)]
+            expect_equal(others, [1, 1], f"{case}\nholders of blocks 1 and 2, which belong to others")
+            expect_equal(pool.num_free, 10 - num_blocks, f"{case}\nfree blocks, {n} branches in all")
 
 
 def _own_list(candidate: Fork) -> None:
@@ -83,9 +89,13 @@ FORK = Exercise(
     ],
     mutants=[
         Mutant("new blocks", answers.new_blocks, WHOLE, "Nothing is shared, and nothing has been computed in them."),
+        Mutant("sorted", answers.sorted_blocks, WHOLE, "The order of the table is the order of the tokens."),
+        Mutant("blocks of four", answers.blocks_of_four, WHOLE, "The block size is an argument."),
         Mutant("full blocks only", answers.full_blocks_only, TAIL, "The branch needs the K and V of the last tokens, too."),
         Mutant("the reserve too", answers.the_reserve_too, RESERVE, "The parent will write there."),
         Mutant("one block too many", answers.one_block_too_many, RESERVE, "Right unless the tokens end with a block."),
+        Mutant("at least one block", answers.at_least_one_block, RESERVE, "Before anything is computed there is nothing to share."),
+        Mutant("holds the reserve", answers.holds_the_reserve, HOLDERS, "When all have ended, the reserve still has a holder, and is lost."),
         Mutant("no holder", answers.no_holder, HOLDERS, "When the parent ends, its blocks go to strangers."),
         Mutant("holds the first only", answers.holds_the_first, HOLDERS, "Each block has a count of its own."),
         Mutant("holds twice", answers.holds_twice, HOLDERS, "It would never become free."),

@@ -2,125 +2,183 @@
 
 from __future__ import annotations
 
-from mini_engine.course.broken_allocator import BlockAllocator, Sequence
-from mini_engine.course.defects.labs import STILL_WORKS, allocator_works, cured
+from itertools import pairwise
+from typing import Any
+
+from mini_engine.course.broken_allocator import Block, Sequence
+from mini_engine.course.defects.labs import STILL_WORKS, allocator_works
 from mini_engine.course.exercise import Exercise, Mutant, Property
+from mini_engine.course.exercises import answers08_mend as answers
+from mini_engine.course.expect import expect, expect_equal, fail
 
-Copies = list[tuple[int, int]]
+NAMES = "abcd"
 
 
-class MendedSharing(BlockAllocator):
-    """The allocator with a fork, and an `append` that copies in the right order and says so."""
+class _Family:
+    """An allocator with blocks of 4, sequence a, and n - 1 forks of it: b of a, c of b, and so on."""
 
-    def fork(self, sequence: Sequence) -> Sequence:
-        """A branch over the same blocks."""
-        for block in sequence.blocks:
-            block.ref_count += 1
-        return Sequence(list(sequence.blocks))
+    def __init__(self, kind: Any, num_tokens: int, n: int, spare: int) -> None:
+        num_blocks = -(-num_tokens // 4) + spare
+        self.allocator = kind(num_blocks, 4)
+        self.blocks: list[Block] = list(self.allocator.free.values())
+        self.members = {"a": self.allocator.start(list(range(1, num_tokens + 1)))}
+        self.case = f"{num_blocks} block{'s' * (num_blocks > 1)} of 4: start a with {num_tokens} tokens"
+        for parent, name in pairwise(NAMES[:n]):
+            self.case += f", fork {parent} to {name}"
+            branch = self.allocator.fork(self.members[parent])
+            expect(type(branch) is Sequence, self.case, expected="a Sequence", got=branch)
+            self.members[name] = branch
 
-    def append(self, sequence: Sequence, token: int) -> Copies:  # type: ignore[override]
-        """Make room for one more token and enter it; the copies (from, to) to make before it is written."""
-        last, copies = sequence.blocks[-1], []
-        if len(last.tokens) == self.block_size:
-            sequence.blocks.append(self._take())
-        elif last.ref_count > 1:
-            copy = self._take()
-            copy.tokens = list(last.tokens)
-            last.ref_count -= 1
-            sequence.blocks[-1] = copy
-            copies = [(last.number, copy.number)]
-        sequence.blocks[-1].tokens.append(token)
+    def append(self, name: str, token: int) -> Any:
+        """What append says, with pairs as tuples. A failure names the case."""
+        self.case += f", append {token} to {name}"
+        try:
+            copies = self.allocator.append(self.members[name], token)
+        except MemoryError:
+            fail(self.case, expected="room for it", got=f"MemoryError; holders of all blocks: {self.counts()}")
+        if isinstance(copies, list):
+            return [tuple(pair) if isinstance(pair, list) else pair for pair in copies]
         return copies
 
+    def release(self, name: str) -> None:
+        self.case += f", release {name}"
+        self.allocator.release(self.members.pop(name))
 
-class _AsksFirst(BlockAllocator):
-    """Another right answer: the old `append`, once there is room."""
+    def counts(self) -> list[int]:
+        return [block.ref_count for block in self.blocks]
 
-    def fork(self, sequence: Sequence) -> Sequence:
-        branch = Sequence()
-        for block in sequence.blocks:
-            self._hold(block)
-            branch.blocks.append(block)
-        return branch
+    def tables(self) -> dict[str, list[Any]]:
+        return {name: [getattr(block, "number", block) for block in one.blocks] for name, one in self.members.items()}
 
-    def append(self, sequence: Sequence, token: int) -> Copies:  # type: ignore[override]
-        if sequence.blocks[-1].ref_count > 1 and not self.free:
-            raise MemoryError("no free block for the copy")
-        before = sequence.table
-        super().append(sequence, token)
-        return [(old, new) for old, new in zip(before, sequence.table) if old != new]
+    def contents(self) -> dict[str, list[int]]:
+        return {name: [token for block in one.blocks for token in block.tokens] for name, one in self.members.items()}
 
-
-class _OneTable(MendedSharing):
-    def fork(self, sequence: Sequence) -> Sequence:
-        for block in sequence.blocks:
-            block.ref_count += 1
-        return Sequence(sequence.blocks)
+    def check(self, tables: dict[str, list[int]], copies: Any = None, want_copies: Any = None) -> None:
+        """Tables are these, every block has as many holders as tables name it, and the rest is free."""
+        expect_equal(copies, want_copies, f"{self.case}\nwhat the last append returned")
+        expect_equal(self.tables(), tables, f"{self.case}\ntables")
+        holders = [sum(number in table for table in tables.values()) for number in range(len(self.blocks))]
+        expect_equal(self.counts(), holders, f"{self.case}\nholders of all blocks")
+        expect_equal(
+            sorted(self.allocator.free), [i for i, n in enumerate(holders) if not n], f"{self.case}\nfree blocks"
+        )
 
 
-class _NoHold(MendedSharing):
-    def fork(self, sequence: Sequence) -> Sequence:
-        return Sequence(list(sequence.blocks))
+def _forks(kind: Any) -> None:
+    for num_tokens in (2, 4, 6):
+        for n in (2, 3, 4):
+            family = _Family(kind, num_tokens, n, spare=3)
+            family.check({name: list(range(-(-num_tokens // 4))) for name in NAMES[:n]})
 
 
-class _GivesBackTheCount(MendedSharing):
-    def append(self, sequence: Sequence, token: int) -> Copies:  # type: ignore[override]
-        shared = sequence.blocks[-1]
-        try:
-            return super().append(sequence, token)
-        except MemoryError:
-            shared.ref_count += 1
-            raise
+def _branches(kind: Any) -> None:
+    for num_tokens in (2, 6):
+        for n in (2, 3):
+            family = _Family(kind, num_tokens, n, spare=n)
+            want = {name: list(range(1, num_tokens + 1)) for name in NAMES[:n]}
+            for token, name in enumerate(NAMES[:n], 10):
+                family.append(name, token)
+                want[name].append(token)
+                expect_equal(family.contents(), want, f"{family.case}\ntokens of each")
 
 
-class _SaysNothing(MendedSharing):
-    def append(self, sequence: Sequence, token: int) -> Copies:  # type: ignore[override]
-        super().append(sequence, token)
-        return []
+def _holders(kind: Any) -> None:
+    family = _Family(kind, 6, 3, spare=3)
+    family.append("b", 10)
+    family.check({"a": [0, 1], "b": [0, 2], "c": [0, 1]})
+    family.append("a", 11)
+    family.check({"a": [0, 3], "b": [0, 2], "c": [0, 1]})
+    family.append("c", 12)
+    family.check({"a": [0, 3], "b": [0, 2], "c": [0, 1]})
+    for name in "bac":
+        family.release(name)
+        family.check({left: {"a": [0, 3], "b": [0, 2], "c": [0, 1]}[left] for left in family.members})
 
 
-class _WrongWay(MendedSharing):
-    def append(self, sequence: Sequence, token: int) -> Copies:  # type: ignore[override]
-        return [(new, old) for old, new in super().append(sequence, token)]
+def _full_block(kind: Any) -> None:
+    for num_tokens in (4, 8):
+        family = _Family(kind, num_tokens, 3, spare=2)
+        old = list(range(num_tokens // 4))
+        new = len(old)
+        family.append("b", 10)
+        family.check({"a": old, "b": [*old, new], "c": old})
+        family.append("a", 11)
+        family.check({"a": [*old, new + 1], "b": [*old, new], "c": old})
 
 
-class _AsItWas(MendedSharing):
-    def append(self, sequence: Sequence, token: int) -> None:  # type: ignore[override]
-        BlockAllocator.append(self, sequence, token)
+def _no_room(kind: Any) -> None:
+    for num_tokens, n in ((2, 2), (6, 3), (4, 1), (4, 2), (8, 3)):
+        family = _Family(kind, num_tokens, n, spare=0)
+        tables, contents, name = family.tables(), family.contents(), NAMES[n - 1]
+        case = family.case
+        for attempt in ("first", "second"):
+            family.case = f"{case}, append 9 to {name}, {attempt} attempt"
+            try:
+                got = family.allocator.append(family.members[name], 9)
+            except MemoryError:
+                family.check(tables)
+                expect_equal(family.contents(), contents, f"{family.case}\ntokens of each")
+            else:
+                fail(
+                    family.case, expected="MemoryError: no block is free", got=f"{got}; tokens are {family.contents()}"
+                )
+    family = _Family(kind, 6, 2, spare=0)
+    family.release("a")
+    family.append("b", 9)
+    family.check({"b": [0, 1]})
 
 
-class _NeverShares(MendedSharing):
-    def append(self, sequence: Sequence, token: int) -> Copies:  # type: ignore[override]
-        last = sequence.blocks[-1]
-        copy = self._take()
-        copy.tokens = list(last.tokens)
-        last.ref_count -= 1
-        sequence.blocks[-1] = copy
-        super().append(sequence, token)
-        return [(last.number, copy.number)]
+def _told(kind: Any) -> None:
+    family = _Family(kind, 6, 3, spare=3)
+    family.check({"a": [0, 1], "b": [0, 2], "c": [0, 1]}, family.append("b", 10), [(1, 2)])
+    family.check({"a": [0, 3], "b": [0, 2], "c": [0, 1]}, family.append("a", 11), [(1, 3)])
+    family.check({"a": [0, 3], "b": [0, 2], "c": [0, 1]}, family.append("c", 12), [])
+    family = _Family(kind, 4, 2, spare=2)
+    family.check({"a": [0], "b": [0, 1]}, family.append("b", 10), [])
 
 
-BRANCHES, ORDER = "branches of a fork do not see each other's tokens", "a copy that finds no block changes nothing"
-TOLD = "append says what has to be copied"
+FORKS, BRANCHES, HOLDERS, FULL, ORDER, TOLD = (
+    "a fork shares every block, and each branch is counted",
+    "branches of a fork do not see each other's tokens",
+    "a copy takes one holder away, and a release frees what nobody holds",
+    "a full shared block is neither copied nor let go",
+    "an append that finds no block changes nothing",
+    "append says what has to be copied, and nothing else",
+)
 
 MEND_SHARING = Exercise(
     id="08.mend",
     title="A copy that can fail",
-    reference=MendedSharing,
+    reference=answers.MendedSharing,
     properties=[
+        Property(FORKS, _forks),
+        Property(BRANCHES, _branches),
+        Property(HOLDERS, _holders),
+        Property(FULL, _full_block),
+        Property(ORDER, _no_room),
+        Property(TOLD, _told),
         Property(STILL_WORKS, allocator_works),
-        cured("nothing can be shared on purpose", BRANCHES),
-        cured("a copy gives up the shared block first", ORDER),
-        cured("nobody is told of a copy", TOLD),
     ],
     mutants=[
-        Mutant("append as it was", _AsItWas, ORDER, "The count goes down before there is a block."),
-        Mutant("gives back what it did not take", _GivesBackTheCount, ORDER, "When the copy fails early, nothing was taken."),
-        Mutant("one table for both", _OneTable, BRANCHES, "What one branch appends, the other has."),
-        Mutant("a fork without a hold", _NoHold, BRANCHES, "With one holder counted, nobody copies."),
-        Mutant("says nothing", _SaysNothing, TOLD, "The K/V of the copy is never moved."),
-        Mutant("the wrong way", _WrongWay, TOLD, "The shared block is overwritten by an empty one."),
-        Mutant("copies every time", _NeverShares, STILL_WORKS, "A block of one's own can be written in place."),
+        Mutant("copies every time", answers.CopiesEveryTime, STILL_WORKS, "A block of one's own can be written in place."),
+        Mutant("a fork without a hold", answers.NoHold, FORKS, "With one holder counted, nobody copies."),
+        Mutant("holds the last only", answers.HoldsTheLast, FORKS, "Full blocks are freed while the sibling reads them."),
+        Mutant("holds twice", answers.HoldsTwice, FORKS, "One new branch is one new holder: the blocks never become free."),
+        Mutant("two holders", answers.TwoHolders, FORKS, "A third branch finds two holders and makes it three."),
+        Mutant("copies at the fork", answers.CopiesAtTheFork, FORKS, "The branch may end before it writes."),
+        Mutant("blocks of another allocator", answers.OtherBlocks, FORKS, "A copied Block is not the block: its count is nobody's."),
+        Mutant("one table for both", answers.OneTable, BRANCHES, "What one branch appends, the other has."),
+        Mutant("one list of tokens", answers.OneListOfTokens, BRANCHES, "The copy needs a list of its own."),
+        Mutant("lets go twice", answers.LetsGoTwice, BRANCHES, "One branch has left. The next then writes in place, over the third."),
+        Mutant("keeps its hold", answers.KeepsItsHold, HOLDERS, "The old block never becomes free."),
+        Mutant("copies the full block", answers.CopiesTheFullBlock, FULL, "Nobody writes into a full block."),
+        Mutant("lets go of the full block", answers.LetsGoOfTheFullBlock, FULL, "The branch still reads it."),
+        Mutant("append as it was", answers.AsItWas, ORDER, "The count goes down before there is a block."),
+        Mutant("gives back what it did not take", answers.GivesBackTheCount, ORDER, "When the copy fails early, nothing was taken."),
+        Mutant("puts a place first", answers.PutsAPlaceFirst, ORDER, "The table has grown, and there is no block."),
+        Mutant("says nothing", answers.SaysNothing, TOLD, "The K/V of the copy is never moved."),
+        Mutant("the wrong way", answers.WrongWay, TOLD, "The shared block is overwritten by an empty one."),
+        Mutant("tells of new blocks", answers.TellsOfNewBlocks, TOLD, "A new block begins empty: nothing is copied into it."),
     ],
-    alternatives=[_AsksFirst],
+    alternatives=[answers.AsksFirst, answers.BuildsTheBlock],
 )  # fmt: skip

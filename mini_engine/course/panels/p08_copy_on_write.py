@@ -8,21 +8,23 @@ from mini_engine.course.figures import BLUE, GREY, ORANGE, SKY
 from mini_engine.course.panels.drawing import INK, PAPER, arrow, label, sheet
 from mini_engine.course.sharing_counts import branch_blocks
 from mini_engine.geometry import sharing_saving
+from mini_engine.geometry.sharing import branch_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLOCK = 16
+AXES = (50, 200, 800, 1600)
 
 
 def branches(figure: Figure, prefix: int, out: int, n: int) -> str:
     """Blocks of n branches with and without sharing, and how the saving falls with the length of the answers."""
     bars, axes = figure.subplots(
-        2, 1, height_ratios=[1.1, 2.6], gridspec_kw={"hspace": 0.75, "bottom": 0.13, "top": 0.92, "left": 0.15}
+        2, 1, height_ratios=[1.1, 2.3], gridspec_kw={"hspace": 1.2, "bottom": 0.13, "top": 0.92, "left": 0.15}
     )
     shared, private, copied = branch_blocks(prefix, out, n, BLOCK)
-    alone = shared + private // n
-    bars.barh(["not shared"], [n * alone], color=GREY, height=0.7)
+    apart = n * branch_table(prefix, out, BLOCK)[0]
+    bars.barh(["not shared"], [apart], color=GREY, height=0.7)
     left = 0
     parts = (
         ("shared", shared, BLUE, ""),
@@ -30,17 +32,21 @@ def branches(figure: Figure, prefix: int, out: int, n: int) -> str:
         ("private", private - copied, SKY, ""),
     )
     for name, size, colour, hatch in parts:
-        bars.barh(["forked"], [size], left=left, color=colour, hatch=hatch, edgecolor="white", label=name, height=0.7)
+        if size:
+            bars.barh(
+                ["forked"], [size], left=left, color=colour, hatch=hatch, edgecolor="white", label=name, height=0.7
+            )
         left += size
-    bars.set(title=f"blocks of {BLOCK} tokens", xlim=(0, max(8, n * alone * 1.02)))
+    # few lengths of the axis, so that a bar is seen to grow while a slider moves
+    bars.set(title=f"blocks of {BLOCK} tokens", xlim=(0, next(most for most in AXES if most >= apart)), xlabel="blocks")
     bars.invert_yaxis()
     bars.tick_params(labelsize=8)
-    bars.legend(loc="upper center", bbox_to_anchor=(0.45, -0.22), fontsize=8, ncols=3)
+    bars.legend(loc="upper center", bbox_to_anchor=(0.45, -0.5), fontsize=8, ncols=3)
     longest = 1024
     lengths = sorted({1, out, *range(16, longest + 1, 16)})
     axes.plot(lengths, [float(sharing_saving(prefix, length, n, BLOCK)) for length in lengths], color=BLUE)
     saving = sharing_saving(prefix, out, n, BLOCK)
-    axes.plot([out], [float(saving)], "o", color="black", markersize=6)
+    axes.plot([out], [float(saving)], "o", color="black", markersize=6, clip_on=False, zorder=5)
     axes.axhline(1, color=GREY, linewidth=1, linestyle="--")
     axes.set(
         xlim=(0, longest * 1.02),
@@ -48,9 +54,10 @@ def branches(figure: Figure, prefix: int, out: int, n: int) -> str:
         xlabel="tokens of each answer",
         ylabel="times fewer blocks",
     )
+    many = f"{n} branches" if n > 1 else "one branch"
     return (
-        f"prompt {prefix:,}, branches {n}, answer {out:,}: {_blocks(shared)} shared, {private:,} private, {copied:,} of them "
-        f"from a copy; {n * alone:,} without sharing, {shared + private:,} with it, {float(saving):.2f} times fewer"
+        f"prompt {prefix:,}, {many}, answer {out:,}: {_blocks(shared)} shared, {private:,} private, {copied:,} of them "
+        f"from a copy; {apart:,} without sharing, {shared + private:,} with it, {float(saving):.2f} times fewer"
     )
 
 
