@@ -173,11 +173,11 @@ def test_late_requests_of_a_prefix_cache_share_one_block_less_than_a_fork():
     def blocks(cached):
         engine = LLMEngine(EngineConfig(num_blocks=256, block_size=16, enable_prefix_caching=cached), AuditBackend())
         many = SamplingParams(n=1 if cached else 4, max_tokens=8, seed=0, ignore_eos=True)
-        engine.add_request("r0", list(range(512)), many)
+        engine.add_request("r0", [7 * i % 50 for i in range(512)], many)
         engine.step()
         for index in range(1, 4 if cached else 1):
             params = SamplingParams(max_tokens=8, seed=index, ignore_eos=True)
-            engine.add_request(f"r{index}", list(range(512)), params)
+            engine.add_request(f"r{index}", [7 * i % 50 for i in range(512)], params)
         for _ in range(3):
             engine.step()
         return 256 - engine.stats().num_free_blocks
