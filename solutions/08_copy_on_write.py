@@ -39,8 +39,8 @@ from mini_engine.geometry import sharing_saving
 # %% [markdown] lang="en"
 # ## The pain
 #
-# You want four answers to one prompt of 512 tokens, to pick the best. So four requests go in. No model is needed to count
-# blocks: `AuditBackend` stands in for one. The prompt will lie in memory four times.
+# You want four answers to one prompt of 512 tokens, to pick the best. So four requests go in. `AuditBackend` stands in for
+# a model. The prompt will lie in memory four times.
 #
 # In lesson 07 a request finds its tokens through a block table. So why not give all four the same table? Try it on real
 # arrays, with a prompt of 6 tokens in blocks of 4. B gets a copy of A's table, and each goes on with its own token.
@@ -206,8 +206,8 @@ for manager in (GivesUpFirst, KVCacheManager):
         print(f"  attempt {attempt}: {result}; holders {cache.pool.ref_count(1)}")
 
 # %% [markdown] lang="en"
-# The first attempt fails, as it must. But the count has dropped to 1 while two tables name the block. On the second
-# attempt B believes that it is alone, and writes over A. Hence the rule: **acquire, copy, then let go.**
+# The first attempt fails, as it must. But the count has dropped to 1, and on the second B believes that it is alone. Hence
+# the rule: **acquire, copy, then let go.**
 #
 # ## Exercise 8.2 - copy on write
 #
@@ -372,8 +372,9 @@ MyAllocator = check("08.mend", MyAllocator)
 #
 # ## Watch a fork
 #
-# A prompt of 7 tokens is forked twice by hand, with `engine.fork`. Each branch goes on with another token. Put the focus
-# on the slider and press the arrow keys. Which block is copied, how often, and why is block 1 not?
+# A prompt of 7 tokens is forked twice by hand, with `engine.fork`. Each branch goes on with another token. The film opens
+# at the fork. Which block will be copied, how often, and why not block 1? Put the focus on the slider and press the right
+# arrow key, or look at the second picture.
 
 # %%
 forked = LLMEngine(EngineConfig(num_blocks=12, block_size=4, enable_prefix_caching=False), AuditBackend(), record=True)
@@ -544,8 +545,8 @@ for (data, n), published in paper.items():
     assert (sampling.copied, beams.copied) == (one.stats().num_copied_blocks, llm.engine.stats().num_copied_blocks)
 
 # %% [markdown] lang="en"
-# Beam search saves more everywhere, and copies far more often: a fork that meets a tail ends in a copy. The published
-# shares stand in the same order. Two gaps need a reason.
+# Beam search saves more everywhere, and copies far more often: a fork that meets a tail ends in a copy. Two gaps to the
+# paper need a reason.
 #
 # **On ShareGPT our beams save more.** The column "apart" says how many tokens ago all beams still had one text. On average
 # that is less than 8, so nearly all is shared, and 79.0% comes close to the limit of 83.3%. Our model is tiny. Beams of
