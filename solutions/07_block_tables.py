@@ -1,21 +1,28 @@
-# ---
-# jupyter:
-#   course:
-#     translated: false
-# ---
-
 # %% [markdown] lang="en" tags=["goals"]
 # # 07 · Block tables
 #
 # **A request in pieces, and nobody minds.**
 #
-# 2 hours · NumPy, no GPU · after lessons 01 and 06
+# 90 to 120 minutes · NumPy, no GPU · after lessons 01 and 06
 #
 # After this lesson you can
 #
 # - say in which slot any token of any request lies;
 # - write attention over blocks that do not touch, and let the engine write text with it;
 # - say what paging costs: the end of a block, a table, and a slower kernel.
+
+# %% [markdown] lang="zh" en="8c91099f"
+# # 07 · 块表
+#
+# **一个请求拆成了几块，谁也不介意。**
+#
+# 90 到 120 分钟 · 只用 NumPy，不需要 GPU · 先学第 01 课和第 06 课
+#
+# 学完这一课，你能够：
+#
+# - 说出任何一个请求的任何一个 token 在哪个槽位里；
+# - 在互不相邻的块上写出注意力，并让引擎用它写出文本；
+# - 说出分页的代价：最后一块的末尾、一张表，以及更慢的 kernel。
 
 # %%
 from collections import deque
@@ -45,6 +52,11 @@ from mini_engine.workload import load_trace
 # A memory has 128 slots. Request A has 48 tokens, in slots 0 to 47. B has 48 too, right behind it. Slots 96 to 127 are
 # free. Now A makes its next token.
 
+# %% [markdown] lang="zh" en="bc60115f"
+# ## 痛点
+#
+# 一块内存有 128 个槽位。请求 A 有 48 个 token，放在槽位 0 到 47。B 也有 48 个，紧跟在后面。槽位 96 到 127 空闲。现在 A 要生成下一个 token。
+
 # %% tags=["claim-cannot-grow"]
 rng = np.random.default_rng(7)
 k, v = rng.normal(size=(2, 128, 1, 4))  # K and V: 128 slots, 1 head of size 4
@@ -71,6 +83,15 @@ for slot, whose, run, right in ((48, "B", slice(48, 96), b_before), (96, "A", sl
 # - Block 0 is the **null block**, and no request ever gets it. In a batch all tables are equally long, so short ones end in
 #   zeros.
 
+# %% [markdown] lang="zh" en="6189ba6f"
+# 放进槽位 48，这个 token 会毁掉 B 的第一个 token。放进槽位 96，谁也没有受损，可是注意力读的是 `k[0:49]`，读到的却是 B 的 token。两种情况都不报错。
+#
+# 在[第 06 课](lessons/06_fragmentation.ipynb)的结尾，一个请求可以放在互不相邻的几块里。那就得有人记住它们都在哪里。这个想法来自操作系统：它给程序分配内存时，就是一页一页地给。
+#
+# - 内存被切成大小相同的**块**，比如每块 16 个槽位。任何一个空闲块都能给任何请求用。
+# - 每个请求有一张**块表**（block table）：表项 i 就是存放第 i × 16 到 i × 16 + 15 个 token 的那一块。
+# - 块 0 是**空块**（null block），永远不会分给任何请求。同一批里的表都一样长，短的就用 0 补齐。
+
 # %% tags=["diagram"]
 svg(*pictures.block_table())
 
@@ -81,6 +102,13 @@ svg(*pictures.block_table())
 #
 # Guess first. Then move the sliders: the orange token is the same one above and below. What changes when `position` goes up
 # by one? And at the end of a block?
+
+# %% [markdown] lang="zh" en="deae47f6"
+# 位置 $j$ 上的 token，每块 $B$ 个槽位：
+#
+# $$\text{index} = j \;//\; B \qquad \text{offset} = j \;\%\; B \qquad \text{slot} = \text{table}[\text{index}] \times B + \text{offset}$$
+#
+# 先猜一猜，再拖动滑块：上下两处橙色的是同一个 token。`position` 加一，什么会变？走到一块的末尾呢？
 
 # %%
 predict("07.slot", value=None)
@@ -107,6 +135,18 @@ panel(
 # - int64 is no luxury. To find a slot in memory, a kernel multiplies it by heads × head size. int32 ends at 2,147,483,647.
 #
 # Small case: with table `[7, 3, 9]` and blocks of 16, positions `[0, 16, -1]` lie in slots `[112, 48, -1]`.
+
+# %% [markdown] lang="zh" en="d8178960"
+# ## 练习 7.1 - 找到槽位
+#
+# 难度 2/5 · 重要性 5/5 · 10 分钟 · 大约 5 行
+#
+# 写出 `slot_mapping(block_table, positions, block_size)`。`block_table` 是 int32 数组，`positions` 是 int64 数组。它返回每个位置的槽位，类型为 int64，顺序与输入相同。
+#
+# - 位置 -1 表示**填充**（padding）。GPU 喜欢每一步的行数都固定，多出来的行里没有 token，它们的槽位也是 -1。
+# - 用 int64 不是浪费。kernel 要在内存里找到一个槽位，得用它乘以头数 × 头的大小。int32 最大只到 2,147,483,647。
+#
+# 小例子：表是 `[7, 3, 9]`，每块 16 个槽位，位置 `[0, 16, -1]` 的槽位是 `[112, 48, -1]`。
 
 
 # %% exercise="slot_mapping"
@@ -152,6 +192,32 @@ slot_mapping = check("07.slot_mapping", slot_mapping)
 # - NumPy spreads one head over all heads without a word. So raise `ValueError` if k or v is not [T, K, D], before you store
 #   anything.
 
+# %% [markdown] lang="zh" en="58bba1b6"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 数组可以用数组来索引：`block_table[positions // block_size]` 为每个位置给出一个块。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 从 `np.full(positions.shape, -1, np.int64)` 开始。把表转成 int64。然后只在 `positions >= 0` 的地方填入槽位。
+#
+# </details>
+# <details><summary>提示 3：“padding stays -1”这一项不通过</summary>
+#
+# 在 Python 里，`-1 // 16` 是 -1，`-1 % 16` 是 15。于是填充会找到最后一块的最后一个槽位。
+#
+# </details>
+#
+# ## 练习 7.2 - 写入
+#
+# 难度 2/5 · 重要性 4/5 · 10 分钟 · 大约 8 行
+#
+# 所有请求的 K 都放在一个**池**里，形状为 [N 个块, B 个槽位, K 个头, D]。V 放在另一个同样的池里。写出 `write_kv(k, v, k_pool, v_pool, slots)`：k 和 v 的形状都是 [T, K, D]，其中第 i 个 token 写进槽位 `slots[i]`。
+#
+# - 两个池都就地修改。槽位 -1 跳过。
+# - NumPy 会一声不响地把一个头铺到所有头上。所以，k 或 v 的形状如果不是 [T, K, D]，就抛出 `ValueError`，而且要在存入任何内容之前。
+
 
 # %% exercise="write_kv"
 def write_kv(k, v, k_pool, v_pool, slots):
@@ -191,6 +257,25 @@ write_kv = check("07.write_kv", write_kv)
 # Reading is the way back. `gather` copies the blocks of the table into one array, in order. Here is request A again: its
 # blocks are scattered, all other slots hold NaN.
 
+# %% [markdown] lang="zh" en="a33c9f4e"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 槽位等于块 × B + 块内偏移。`np.divmod` 能把它再拆开。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 检查两个形状。留下不小于 0 的槽位，以及 k 和 v 中对应的行。然后用 `k_pool[block, offset] = ...` 一次全部存好。
+#
+# </details>
+# <details><summary>提示 3：“a slot of -1 is skipped”这一项不通过</summary>
+#
+# NumPy 把 -1 当成最后一个。还有，去掉了哪些槽位，就要去掉 k 和 v 里同样的行。
+#
+# </details>
+#
+# 读取就是反过来走一遍。`gather` 按顺序把表里的块拷贝到一个数组里。再看请求 A：它的块散在各处，其余槽位全是 NaN。
+
 # %% tags=["claim-gather"]
 block_size, table = 16, np.array([5, 2, 7, 1], np.int32)
 k_pool, v_pool = np.full((2, 9, block_size, 1, 4), np.nan)  # 8 blocks, and block 0
@@ -222,6 +307,25 @@ assert np.array_equal(got, a_wanted)
 # - `key` and `value` are [heads, head size] each. Another shape is a `ValueError`.
 # - A position below 0 is a `ValueError` too. After an error nothing has changed.
 # - The table has room for the position. To make room comes later.
+
+# %% [markdown] lang="zh" en="3d7e7a91"
+# ## 练习 7.3 - 修好一个池
+#
+# 难度 2/5 · 重要性 3/5 · 5 分钟 · 大约 5 行
+#
+# 下面这个类把池和表放在一起。它自带的测试只写一个 token，只看 K，于是通过了。其实有三处错误。请为单个 token 写一个更好的 `write`；你刚写的两个函数能完成其中大部分。
+#
+# ```python
+# def write(self, name, position, key, value):
+#     block = self.tables[name][position // self.block_size]
+#     offset = position % self.block_size
+#     self.keys[block, offset] = key
+#     self.values[block, offset] = key
+# ```
+#
+# - `key` 和 `value` 的形状都是 [头数, 头的大小]。形状不对就抛出 `ValueError`。
+# - 位置小于 0，也抛出 `ValueError`。报错之后，什么都没有改变。
+# - 表里已经有这个位置的空间。怎样腾出空间，后面再说。
 
 
 # %% exercise="MyPool"
@@ -271,6 +375,33 @@ MyPool = check("07.mend_pool", MyPool)
 # In the end the answer is $o / \ell$. This is **online softmax** ([Milakov and Gimelshein,
 # 2018](https://arxiv.org/abs/1805.02867)), and FlashAttention is built on it. With numbers:
 
+# %% [markdown] lang="zh" en="0d1ae2fb"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 把有错的 `write` 的最后一行再慢慢读一遍。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 先拒绝小于 0 的位置。再向 `slot_mapping` 要这一个位置的槽位，交给 `write_kv`。
+#
+# </details>
+# <details><summary>提示 3：“a wrong shape”这一项不通过</summary>
+#
+# `write_kv` 要的是 [T, K, D]。不管原来是什么形状，`np.asarray(key)[None]` 都会在前面加上 T = 1，不对的形状就由 `write_kv` 拒绝。
+#
+# </details>
+#
+# ## 一次只看一块
+#
+# `gather` 在每一层、为每个 token 都要把整个上下文拷贝一遍。kernel 应该直接在原处读每一块。可是 softmax 要除以所有 token 的总和，怎么能一块一块地算呢？
+#
+# 只保留三样东西：目前最大的分数 $m$、权重之和 $\ell$，以及值的加权和 $o$。来了一块，它的分数是 $s_i$，值是 $v_i$，最大值可能升到 $m'$。这时，之前累加的一切都大了同一个倍数，把它们缩小就行：
+#
+# $$m' = \max(m, \max_i s_i) \qquad \ell' = \ell\, e^{m - m'} + \sum_i e^{s_i - m'} \qquad o' = o\, e^{m - m'} + \sum_i e^{s_i - m'}\, v_i$$
+#
+# 最后的答案是 $o / \ell$。这就是**在线 softmax**（online softmax，[Milakov 和 Gimelshein，2018](https://arxiv.org/abs/1805.02867)），FlashAttention 就建立在它之上。代入具体的数：
+
 # %% tags=["claim-online"]
 scores, values = [np.array([1.0, 3.0]), np.array([5.0, 2.0])], [np.array([10.0, 20.0]), np.array([30.0, 40.0])]
 m, total, out = -np.inf, 0.0, 0.0
@@ -295,6 +426,19 @@ print(f"one block at a time {out / total:.6f}, all at once {whole @ np.concatena
 # - `context_len` says where to stop, and not a 0 in the table. Entries behind may be nonsense.
 # - Query head h reads K/V head h // (H // K), as in [lesson 04](lessons/04_gqa_and_mla.ipynb). So `q.reshape(K, H // K, D)` has a row for each K/V head.
 # - A context of 0 tokens gives zeros.
+
+# %% [markdown] lang="zh" en="026dedad"
+# ## 练习 7.4 - 分页注意力
+#
+# 难度 4/5 · 重要性 5/5 · 25 分钟 · 大约 16 行
+#
+# 写出 `paged_attention(q, k_pool, v_pool, block_table, context_len, scale)`：一个查询 [H, D]，看前 `context_len` 个 token，返回 [H, D]。
+#
+# - 一次只看一块。检查会测量内存，确认你从没有同时拿着整个上下文。
+# - 上下文之后的槽位不能算数，不管里面是什么：这里是 NaN。而上下文里面的 NaN，必须在结果里看得出来。
+# - 在哪里停，由 `context_len` 决定，而不是表里的 0。再往后的表项可能毫无意义。
+# - 查询头 h 读第 h // (H // K) 个 K/V 头，和[第 04 课](lessons/04_gqa_and_mla.ipynb)一样。所以 `q.reshape(K, H // K, D)` 里，每个 K/V 头对应一行。
+# - 上下文为 0 个 token 时，返回全零。
 
 
 # %% exercise="paged_attention"
@@ -341,6 +485,25 @@ paged_attention = check("07.paged_attention", paged_attention)
 #
 # Does it equal attention over one array? In float64, at every length around the end of a block:
 
+# %% [markdown] lang="zh" en="bc6fdd70"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 沿用上一个单元格里的循环。那里的 `s` 现在变成 [K, G, n]：每个 K/V 头有 G 个查询头，这一块有 n 个 token。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 第 i 块有 `n = min(B, context_len - i * B)` 个 token。取切片 `k_pool[block_table[i], :n]`。分数是 `np.einsum("kgd,nkd->kgn", queries, k) * scale`，值则用 `"kgn,nkd->kgd"` 加进来。
+#
+# </details>
+# <details><summary>提示 3：“unused slots do not count”这一项不通过</summary>
+#
+# 权重为 0 也没有用，因为 0 乘 NaN 还是 NaN。先切掉这些槽位，再做乘法。
+#
+# </details>
+#
+# 它和在一整个数组上算的注意力相等吗？用 float64，在一块末尾前后的每个长度上都试一遍：
+
 # %% tags=["claim-paged-dense"]
 order = np.array([9, 4, 11, 2, 7, 1], np.int32)  # of 12 blocks
 lengths, worst = (1, 15, 16, 17, 31, 32, 33, 96), 0.0
@@ -364,6 +527,13 @@ assert worst < 1e-12
 #
 # A free block must be found at once, among hundreds of thousands. `free.pop(0)` of a Python list looks harmless, but moves
 # every other entry by one place. Which columns grow with the number of free blocks?
+
+# %% [markdown] lang="zh" en="3da33688"
+# ## 沿着表走
+#
+# 表由谁来填？一个请求开始时，先拿到放提示词的块。之后每来一个 token：最后一块还有空位，就用下一个槽位；满了，就取一个空闲块，接在表的后面。就这么简单。
+#
+# 空闲块可能有几十万个，要能立刻找到一个。Python 列表的 `free.pop(0)` 看上去没什么，其实会把其余每一项都挪动一格。空闲块变多时，哪几列会跟着变大？
 
 
 # %% tags=["claim-free-list", "nbval-ignore-output"]
@@ -398,6 +568,20 @@ for n in (10_000, 100_000, 400_000):
 # - `self.pool.allocate(n)` returns n blocks, in any order of numbers. If it lacks some, it raises `NoFreeBlocksError` (a
 #   `MemoryError`) and has changed nothing. The same must hold for `grow`.
 # - `self.block_size` is B.
+
+# %% [markdown] lang="zh" en="953f9f50"
+# 只有列表那一列。引擎的 `BlockPool` 用的是链表。
+#
+# ## 练习 7.5 - 让表变长
+#
+# 难度 2/5 · 重要性 5/5 · 10 分钟 · 大约 3 行
+#
+# `KVCacheManager` 是引擎自己的类。它的 `allocate`（用于提示词）和 `append`（用于每个 token）都调用 `grow` 来取块。请写出这个方法。
+#
+# - 调用 `grow(request, num_tokens)` 之后，列表 `request.block_table` 总共放得下这么多 token，而且一块也不多。
+# - 就地追加到列表后面。已经有的空间要保留，即使这次要的更少。
+# - `self.pool.allocate(n)` 返回 n 个块，编号不一定按顺序。块不够时，它抛出 `NoFreeBlocksError`（一种 `MemoryError`），并且什么都没有改变。`grow` 也要做到这一点。
+# - `self.block_size` 就是 B。
 
 
 # %% exercise="MyManager"
@@ -437,6 +621,27 @@ MyManager = check("07.grow", MyManager)
 # Now all your pieces run together, in the engine, with the model tiny-gqa. Your manager hands out blocks of 4. Your
 # `write_kv` stores and your `paged_attention` reads, in each layer. The result is compared with one request at a time
 # over plain arrays.
+
+# %% [markdown] lang="zh" en="f7135802"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# `-(-n // B)` 是 n / B 向上取整：n 个 token 需要的块数。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 需要的减去已有的，就是缺的。如果大于 0，就一次分配这么多，再用 `+=` 接到表上。
+#
+# </details>
+# <details><summary>提示 3：“nothing has changed”这一项不通过</summary>
+#
+# 一块一块地分配，中途停下时，已经拿到的就留在手里了。别人还需要这些块。
+#
+# </details>
+#
+# ## 放进引擎
+#
+# 现在，你写的各个部分一起在引擎里运行，模型是 tiny-gqa。你的管理器分配块，每块 4 个槽位。在每一层，由你的 `write_kv` 写入，由你的 `paged_attention` 读取。结果再和另一种做法比较：一次只跑一个请求，K 和 V 放在普通数组里。
 
 # %% tags=["claim-engine"]
 tiny = load_model("tiny-gqa", backend="numpy")
@@ -480,6 +685,9 @@ print(f"{engine.stats().num_free_blocks} of 24 blocks are free again")
 # ninth token opens block 8, since others have what lies between. When a request ends, its last block is freed first. So
 # freed blocks wait in reverse. Formula, engine and picture count the same blocks.
 
+# %% [markdown] lang="zh" en="e8f987e1"
+# 两个请求的块交错在一起，文本却毫无察觉。来看这样的表怎样变长：三个请求，每块 4 个槽位，还是用你的管理器。先选中滑块，再按方向键。第 3 步，A 的块 1 和块 2 满了。它的第九个 token 用上了块 8，因为中间的都归别人了。一个请求结束时，最后一块最先释放，所以释放的块是倒着排队的。公式、引擎和图，数出来的块是一样的。
+
 # %%
 engine = LLMEngine(
     EngineConfig(num_blocks=10, block_size=4, enable_prefix_caching=False),
@@ -516,6 +724,11 @@ assert f"allocated {sum(by_formula) * 4}, live {sum(stored)}" in frame(engine, 3
 # "Paging has zero waste", people say. The last block of a request is rarely full. It loses at most $B - 1$ slots, and
 # $(B - 1) / 2$ on average. How long must a request be until that hardly counts?
 
+# %% [markdown] lang="zh" en="611c827b"
+# ## 代价一：最后一块的末尾
+#
+# 有人说“分页零浪费”。可是一个请求的最后一块很少是满的。它最多浪费 $B - 1$ 个槽位，平均 $(B - 1) / 2$ 个。一个请求要多长，这点浪费才不算什么？
+
 # %%
 predict("07.tokens_96", value=None)
 
@@ -545,6 +758,13 @@ picture(pictures.tails, lengths=stored, block_size=16, height=2.6)
 #
 # Then why not blocks of 1 slot?
 
+# %% [markdown] lang="zh" en="ded69fdf"
+# 所以“零”是错的：如果这份合成记录里的所有请求同时都在，浪费就是 0.98 GB。这并不多。
+#
+# ## 代价二：表
+#
+# 那为什么不用只有 1 个槽位的块？
+
 # %%
 predict("07.table_bytes", value=None)
 
@@ -559,6 +779,9 @@ print(f"K and V of 8,192 tokens: {8192 * per_token / 2**30:.0f} GiB")
 # A larger table is a few kB beside 1 GiB of K and V. What counts is that the reading is cut into pieces. Measure it: one query
 # over 4,096 tokens. "gather" copies the blocks, then attends over one array. "online" is your function. The unit of each is
 # the same function over one block of 4,096, so that only the cutting counts.
+
+# %% [markdown] lang="zh" en="bdee077b"
+# 表大一点，也不过几 kB，而 K 和 V 有 1 GiB。真正要紧的是，读取被切碎了。来测一测：一个查询，4,096 个 token。gather 先把各块拷贝到一起，再在一个数组上算注意力；online 是你的函数。两者各自以“同一个函数、全部 4,096 个 token 放在一块里”的用时为 1，这样比较的就只有切碎的影响。
 
 # %% tags=["claim-block-size", "nbval-ignore-output"]
 S, H, K, D = 4096, 16, 4, 64
@@ -587,7 +810,8 @@ for B in (4, 16, 64, 256, 1024):
     print(f"{B:>10}{gathered:>9.2f}{online:>9.2f}{sum(-length % B for length in stored) / len(stored):>22.2f}")
 
 # %% [markdown] lang="en" tags=["claim-published"]
-# In NumPy each block costs a turn of a Python loop, so small ones are slow. A GPU kernel has no such loop. How much a small
+# "gather" copies everything in any case, so it hardly changes. "online" takes a turn of a Python loop for each block, so small
+# ones are slow. A GPU kernel has no such loop. How much a small
 # block costs there is the kernel's affair: SGLang's default is 1, and the next table has a kernel that is slower with 128
 # than with 16. What always holds is the last column. 16 is a compromise.
 #
@@ -609,6 +833,27 @@ for B in (4, 16, 64, 256, 1024):
 #
 # People quote such rows as "paging makes a server slower by a third". But the last five are times of one **kernel**, most
 # of them its worst case, and 37% and 12% hold for FlashAttention-2 only. And attention is only a part of a step.
+
+# %% [markdown] lang="zh" en="6c098f52"
+# gather 反正要全部拷贝，所以几乎不变。online 每遇到一块，就要执行一轮 Python 循环，所以块小就慢。GPU 的 kernel 里没有这样的循环，小块在那里有多慢，要看 kernel 怎么写：SGLang 默认的大小就是 1；而下一张表里有一个 kernel，块大小为 128 时比 16 时还慢。始终成立的是最后一列。16 是一种折中。
+#
+# ## 代价三：kernel
+#
+# 别人测出来是多少？以下都是各位作者自己报告的，时间是 2023 年和 2024 年：
+#
+# | 报告的数字 | 测的是什么 |
+# |---|---|
+# | 2 到 4 倍 | 延迟相同时，vLLM 的吞吐相对于 FasterTransformer **和** Orca（[论文](https://arxiv.org/abs/2309.06180)，2023） |
+# | 最多 22 倍 | vLLM 的请求率相对于 FasterTransformer（同一篇论文） |
+# | 1.7 到 2.7 倍 | 相对于事先知道所有长度的 Orca (Oracle)；相对于 Orca (Max) 是 2.7 到 8 倍（同一篇论文） |
+# | 最多 24 倍 | 吞吐相对于 Hugging Face Transformers；相对于 TGI 是 3.5 倍（[博客](https://blog.vllm.ai/2023/06/20/vllm.html)，2023 年 6 月） |
+# | 20 到 26% | 论文里**注意力 kernel** 的延迟比 FasterTransformer 的高多少 |
+# | 最多 37% | FlashAttention-2 改成分页后，预填充 kernel 慢多少；解码最多慢 12%（[vAttention](https://arxiv.org/abs/2405.04437)，2024） |
+# | 最多 42% | FlashInfer 改成分页后，预填充 kernel 慢多少（vAttention） |
+# | 最多 2.8 倍 | vLLM 自己的解码 kernel 的延迟，相对于 FlashAttention-2 的（vAttention） |
+# | 最多 1.9 倍 | vLLM 的解码 kernel，块大小为 128 时的延迟相对于 16 时（vAttention） |
+#
+# 常有人引用这样的数字，说“分页让服务器慢了三分之一”。可是后五行都是单个 **kernel** 的用时，多半还是最坏的情况；37% 和 12% 只适用于 FlashAttention-2。况且，注意力只是一步里的一部分。
 
 # %%
 predict("07.slower_step", value=None)
@@ -647,6 +892,28 @@ for S in (1024, 8192, 32_768):
 # - Which number a block has is the pool's business.
 #
 # One of the ten. `compute` calls `append` with all tokens that are left:
+#
+# ```python
+# def append(self, request, n=1):
+#     return super().append(request, min(n, self.block_size))
+# ```
+
+# %% [markdown] lang="zh" en="3b9c6a97"
+# 只有当注意力几乎占满整步时，kernel 的开销才会变成整步的开销：上下文很长，批量很大。
+#
+# ## 练习 7.6 - 找出 bug
+#
+# 难度 4/5 · 重要性 4/5 · 20 分钟 · 大约 20 行
+#
+# 你的函数会拿到 `make`，`make(6, 4)` 是一个新的缓存，有 6 个块，每块 4 个槽位。如果它的表是坏的，就抛出 AssertionError。有十个坏的在等着你。
+#
+# - `a = CacheUser("a", [1, 2, 3])` 是一个请求，它有 `block_table`。`start(cache, a)` 让它进来，并留出放它的 token 的空间；`start(cache, a, 0)` 则不留空间。
+# - `compute(cache, a)` 为所有还没有存下的 token 一次腾出空间，并把它们存好。`decode(cache, a, token)` 再加一个 token。
+# - `cache.free(a)` 归还它的块，之后它的表是空的。
+# - `cache.pool` 有 `num_free`、`allocate(n)`、`release(blocks)` 和 `ref_count(block)`。块不够时，它抛出 `MemoryError`；重复归还，或者编号不是一个块，就抛出 `ValueError`：0 也不是。这时什么都没有改变。
+# - 一个块的编号是几，由池决定。
+#
+# 十个里的一个。`compute` 会带着所有剩下的 token 调用 `append`：
 #
 # ```python
 # def append(self, request, n=1):
@@ -716,6 +983,27 @@ my_tests = bugs_caught(my_tests, "07")
 #
 # When does paging gain nothing? One case: 14 requests of 112 tokens each, reserved exactly. And two numbers of your own:
 
+# %% [markdown] lang="zh" en="1aa4b53d"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 对每个漏网的 bug，检查都会说明该看哪里。`refuses(MemoryError, cache.pool.allocate, 7)` 可以直接用。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 让一个空请求一个 token 一个 token 地变长，每次都数一数它的块。再用 `start(cache, b, 0)` 开始第二个请求，让 `compute(cache, b)` 一次存下九个 token。然后申请太多，释放，再释放一次。
+#
+# </details>
+# <details><summary>提示 3：正确的缓存被拒绝了</summary>
+#
+# 要比较块的数量，不要比较块的编号。想知道有没有共用，看集合的大小就行。
+#
+# </details>
+#
+# ## 自我检查
+#
+# 什么时候分页毫无好处？举一个例子：14 个请求，各有 112 个 token，预留得分毫不差。再自己算两个数：
+
 # %% tags=["self-check", "claim-counter-example"]
 print(f"14 requests of 112 tokens: {14 * 112:,} slots in runs, {14 * -(-112 // 16) * 16:,} in blocks of 16")
 print(f"1 token in a block of 16: {float(paged_utilization([1], 16)):.2%} used; in a run of 1: all of it")
@@ -737,6 +1025,21 @@ predict("07.fit", value=None)
 #
 # SGLang's table has an entry for each token, whatever the page size: the row for blocks of 1 above.
 
+# %% [markdown] lang="zh" en="8707de67"
+# ## 在生产系统中
+#
+# 名称以 2026 年 vLLM 和 SGLang 的 main 分支为准。
+#
+# | 本课 | vLLM | SGLang |
+# |---|---|---|
+# | 一块有几个槽位 | `--block-size` | `--page-size`，默认为 1 |
+# | 一个请求的表 | `BlockTable`，一行，每项是一个块 | `ReqToTokenPool` 的一行，每个 token 对应一个槽位 |
+# | 新 token 写到哪里 | `slot_mapping` | `out_cache_loc` |
+# | 谁来分配块 | `BlockPool` | `TokenToKVPoolAllocator` |
+# | 填充 | 槽位 -1，空块 0 | 一个占位的页 |
+#
+# 无论页有多大，SGLang 的表都是每个 token 一项：也就是上面块大小为 1 的那一行。
+
 # %% [markdown] lang="en" tags=["limits", "question"]
 # > **What this does not show**
 # >
@@ -755,6 +1058,27 @@ predict("07.fit", value=None)
 # <details><summary>Does every layer have a table of its own?</summary>
 #
 # No. All layers store a token at the same slot, each in a pool of its own. One table serves them all.
+#
+# </details>
+
+# %% [markdown] lang="zh" en="534f598b"
+# > **这一课没有展示的**
+# >
+# > - GPU 的 kernel。第 10 课会写一个。你测出的比值，是 NumPy 在 CPU 上的。
+# > - 现在的 kernel 怎么样。引用的数字是 2023 年和 2024 年的。
+# > - 共享。一个块可以同时出现在两张表里：见第 08 课。
+# > - 一次调用处理整个提示词。你的注意力一次只接受一个查询，所以提示词有几个 token，引擎就调用几次。
+#
+# ## 常见问题
+#
+# <details><summary>分页注意力算出来的，和普通注意力有什么不同吗？</summary>
+#
+# 没有。是同一个和，只是换了相加的顺序。在 float64 下，差别小于 1e-12。
+#
+# </details>
+# <details><summary>每一层都有自己的表吗？</summary>
+#
+# 没有。一个 token 在所有层里都存放在同一个槽位，只是每层各有一个池。一张表就够了。
 #
 # </details>
 
@@ -778,3 +1102,22 @@ predict("07.fit", value=None)
 # machine, if you count idle slots and time in one number?
 #
 # **Back:** [06 · Fragmentation](lessons/06_fragmentation.ipynb) · **Next:** [08 · Copy-on-write](lessons/08_copy_on_write.ipynb)
+
+# %% [markdown] lang="zh" en="89361640"
+# ## 三句话总结
+#
+# - 块表把位置变成槽位：table[j // B] × B + j % B。所以一个请求可以在任何地方、一块一块地变长。
+# - 在线 softmax 一次只需要一块：最大值变了多少，就把已有的缩小多少，再加上新的。
+# - 代价：每个请求最多 B - 1 个槽位、一张表，以及更慢的 kernel；但整步并不会慢那么多。
+#
+# | 术语 | 英文 | 常见的说法 | 含义 |
+# |---|---|---|---|
+# | 块表 | block table | “页表” | 一个请求的每一块在池里的哪个位置 |
+# | 槽位映射 | slot mapping | “缓存位置” | 一步里每个新 token 的槽位 |
+# | 空块 | null block | “块 0” | 给短表补齐用的表项 |
+# | 在线 softmax | online softmax | “flash 的诀窍” | 分段计算的 softmax，边走边记最大值和总和 |
+# | 空闲链表 | free list | “池” | 没有人持有的块，排在最前面的先用 |
+#
+# **开放练习。** *简单*：给 `paged_attention` 加上 `window`，跳过窗口之前的块。*中等*：把上下文分成两半，分别计算，再用各自的最大值和总和合并。*研究*：如果把空着的槽位和用时合成一个数，在你的机器上，多大的块最好？
+#
+# **上一课：** [06 · 内存碎片](lessons/06_fragmentation.ipynb) · **下一课：** [08 · 写时复制](lessons/08_copy_on_write.ipynb)

@@ -5,155 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mini_engine.cache import CacheRequest, KVCacheManager, NoFreeBlocksError
+from mini_engine.cache import NoFreeBlocksError
 from mini_engine.course.cache_requests import CacheUser, compute, decode, prefill, start
 from mini_engine.course.exercise import Exercise, Mutant, Property
+from mini_engine.course.exercises import answers07_grow as answers
 from mini_engine.course.expect import expect, expect_equal, expect_raises
-
-
-class GrowingManager(KVCacheManager):
-    """The engine's manager with its own `grow` written out."""
-
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        """Append blocks until the table has room for num_tokens tokens."""
-        missing = -(-num_tokens // self.block_size) - len(request.block_table)
-        if missing > 0:
-            request.block_table += self.pool.allocate(missing)
-
-
-class _BlockByBlock(KVCacheManager):
-    """Another right answer: it asks first, and takes one at a time."""
-
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        room = len(request.block_table) * self.block_size
-        if (num_tokens - room + self.block_size - 1) // self.block_size > self.pool.num_free:
-            raise NoFreeBlocksError(num_tokens, self.pool.num_free)
-        while len(request.block_table) * self.block_size < num_tokens:
-            request.block_table.extend(self.pool.allocate(1))
-
-
-class _OneByOneUndone(KVCacheManager):
-    """Another right answer: it takes one at a time, and gives back what it took when there are no more."""
-
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        table, held = request.block_table, len(request.block_table)
-        try:
-            while len(table) < (num_tokens + self.block_size - 1) // self.block_size:
-                table.append(self.pool.allocate(1)[0])
-        except NoFreeBlocksError:
-            self.pool.release(table[held:])
-            del table[held:]
-            raise
-
-
-class _EachToken(KVCacheManager):
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        if len(request.block_table) < num_tokens:
-            request.block_table += self.pool.allocate(num_tokens - len(request.block_table))
-
-
-class _AlwaysOne(KVCacheManager):
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        if num_tokens > len(request.block_table) * self.block_size:
-            request.block_table += self.pool.allocate(1)
-
-
-class _OneTooMany(KVCacheManager):
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        missing = num_tokens // self.block_size + 1 - len(request.block_table)
-        request.block_table += self.pool.allocate(max(missing, 0))
-
-
-class _RoundsDown(KVCacheManager):
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        missing = num_tokens // self.block_size - len(request.block_table)
-        request.block_table += self.pool.allocate(max(missing, 0))
-
-
-class _OneTokenLate(KVCacheManager):
-    """The test is `>` where `>=` is meant, or the other way round: the block is taken when a token is there for it."""
-
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        table = request.block_table
-        missing = -(-num_tokens // self.block_size) - len(table)
-        if missing > 0 and not (table and num_tokens % self.block_size == 1):
-            table += self.pool.allocate(missing)
-
-
-class _ANewList(KVCacheManager):
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        missing = -(-num_tokens // self.block_size) - len(request.block_table)
-        if missing > 0:
-            request.block_table = request.block_table + self.pool.allocate(missing)
-
-
-class _StartsOver(KVCacheManager):
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        needed = -(-num_tokens // self.block_size)
-        if needed > len(request.block_table):
-            self.pool.release(request.block_table)
-            request.block_table[:] = self.pool.allocate(needed)[::-1]
-
-
-class _AtTheFront(KVCacheManager):
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        missing = -(-num_tokens // self.block_size) - len(request.block_table)
-        if missing > 0:
-            request.block_table[:0] = self.pool.allocate(missing)
-
-
-class _Sorts(KVCacheManager):
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        missing = -(-num_tokens // self.block_size) - len(request.block_table)
-        if missing > 0:
-            request.block_table += self.pool.allocate(missing)
-            request.block_table.sort()
-
-
-class _NextNumber(KVCacheManager):
-    """Blocks are given out in order at first. Later they are not."""
-
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        table, held = request.block_table, len(request.block_table)
-        missing = -(-num_tokens // self.block_size) - held
-        if missing > 0:
-            table += self.pool.allocate(missing)
-            table[held:] = range(table[held], table[held] + missing)
-
-
-class _Shrinks(KVCacheManager):
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        needed = -(-num_tokens // self.block_size)
-        self.pool.release(request.block_table[needed:])
-        del request.block_table[needed:]
-        if needed > len(request.block_table):
-            request.block_table += self.pool.allocate(needed - len(request.block_table))
-
-
-class _NoFloor(KVCacheManager):
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        missing = -(-num_tokens // self.block_size) - len(request.block_table)
-        request.block_table += self.pool.allocate(missing)
-
-
-class _KeepsWhatItTook(KVCacheManager):
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        while len(request.block_table) * self.block_size < num_tokens:
-            request.block_table += self.pool.allocate(1)
-
-
-class _SaysNothing(KVCacheManager):
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        missing = -(-num_tokens // self.block_size) - len(request.block_table)
-        if missing > 0:
-            request.block_table += self.pool.allocate(min(missing, self.pool.num_free))
-
-
-class _FourAlways(KVCacheManager):
-    def grow(self, request: CacheRequest, num_tokens: int) -> None:
-        missing = -(-num_tokens // 4) - len(request.block_table)
-        if missing > 0:
-            request.block_table += self.pool.allocate(missing)
 
 
 def _lengths(steps: list[int], block_size: int = 4, num_blocks: int = 9) -> Callable[[Any], None]:
@@ -241,7 +97,7 @@ ROOM, FULL, MANY, STAYS, LESS, REFUSED = (
 GROW = Exercise(
     id="07.grow",
     title="A table that grows",
-    reference=GrowingManager,
+    reference=answers.GrowingManager,
     methods=("grow",),
     properties=[
         Property(ROOM, _lengths([1, 2, 3, 4])),
@@ -252,21 +108,21 @@ GROW = Exercise(
         Property(REFUSED, _is_refused),
     ],
     mutants=[
-        Mutant("a block for each token", _EachToken, ROOM, "A block has room for several tokens."),
-        Mutant("rounds down", _RoundsDown, ROOM, "The first token needs a block."),
-        Mutant("one block too many", _OneTooMany, ROOM, "The block is full, and nothing more may come."),
-        Mutant("one token late", _OneTokenLate, FULL, "The token that opens a block needs it already."),
-        Mutant("one block at most", _AlwaysOne, MANY, "A prompt asks for many blocks at once."),
-        Mutant("blocks of 4 always", _FourAlways, MANY, "The size is the manager's, self.block_size."),
-        Mutant("a new list", _ANewList, STAYS, "The manager keeps the list that it gave out."),
-        Mutant("starts over", _StartsOver, STAYS, "The tokens lie in the old blocks."),
-        Mutant("at the front", _AtTheFront, STAYS, "Block i of the table holds the tokens from i times size on."),
-        Mutant("sorts the table", _Sorts, STAYS, "Entry i belongs to tokens i * size and on, whatever the block's number."),
-        Mutant("numbers in a row", _NextNumber, MANY, "The pool says which blocks are yours."),
-        Mutant("shrinks", _Shrinks, LESS, "A prompt may be given all its room before it is computed."),
-        Mutant("a number below 0", _NoFloor, LESS, "The pool cannot hand out fewer than 0 blocks."),
-        Mutant("keeps what it took", _KeepsWhatItTook, REFUSED, "A refused request must not hold blocks that others need."),
-        Mutant("gives what there is", _SaysNothing, REFUSED, "Nobody would know that room is missing."),
+        Mutant("a block for each token", answers.EachToken, ROOM, "A block has room for several tokens."),
+        Mutant("rounds down", answers.RoundsDown, ROOM, "The first token needs a block."),
+        Mutant("one block too many", answers.OneTooMany, ROOM, "The block is full, and nothing more may come."),
+        Mutant("one token late", answers.OneTokenLate, FULL, "The token that opens a block needs it already."),
+        Mutant("one block at most", answers.AlwaysOne, MANY, "A prompt asks for many blocks at once."),
+        Mutant("blocks of 4 always", answers.FourAlways, MANY, "The size is the manager's, self.block_size."),
+        Mutant("a new list", answers.ANewList, STAYS, "The manager keeps the list that it gave out."),
+        Mutant("starts over", answers.StartsOver, STAYS, "The tokens lie in the old blocks."),
+        Mutant("at the front", answers.AtTheFront, STAYS, "Block i of the table holds the tokens from i times size on."),
+        Mutant("sorts the table", answers.Sorts, STAYS, "Entry i belongs to tokens i * size and on, whatever the block's number."),
+        Mutant("numbers in a row", answers.NextNumber, MANY, "The pool says which blocks are yours."),
+        Mutant("shrinks", answers.Shrinks, LESS, "A prompt may be given all its room before it is computed."),
+        Mutant("a number below 0", answers.NoFloor, LESS, "The pool cannot hand out fewer than 0 blocks."),
+        Mutant("keeps what it took", answers.KeepsWhatItTook, REFUSED, "A refused request must not hold blocks that others need."),
+        Mutant("gives what there is", answers.SaysNothing, REFUSED, "Nobody would know that room is missing."),
     ],
-    alternatives=[_BlockByBlock, _OneByOneUndone],
+    alternatives=[answers.BlockByBlock, answers.OneByOneUndone],
 )  # fmt: skip

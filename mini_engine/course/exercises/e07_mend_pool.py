@@ -7,143 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from mini_engine.attention import slot_mapping, write_kv
 from mini_engine.course.broken_pool import PagedKVPool
 from mini_engine.course.exercise import Exercise, Mutant, Property
+from mini_engine.course.exercises import answers07_pool as answers
 from mini_engine.course.expect import expect_close, expect_equal, expect_raises, fail
 
 Array = np.ndarray
-
-
-class MendedPool(PagedKVPool):
-    """The pool with a `write` that goes by the slot, and leaves the shapes to `write_kv`."""
-
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        if position < 0:
-            raise ValueError(f"position {position}: positions begin at 0")
-        slots = slot_mapping(self.tables[name], [position], self.block_size)
-        write_kv(np.asarray(key)[None], np.asarray(value)[None], self.keys, self.values, slots)
-
-
-class _ByHand(PagedKVPool):
-    """Another right answer: each check written out."""
-
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        for part, array in (("key", key), ("value", value)):
-            if np.shape(array) != self.keys.shape[2:]:
-                raise ValueError(f"{part} of shape {np.shape(array)}: must be {self.keys.shape[2:]}")
-        if not position >= 0:
-            raise ValueError(f"position {position}: positions begin at 0")
-        block, offset = self.tables[name][position // self.block_size], position % self.block_size
-        self.keys[block, offset] = key
-        self.values[block, offset] = value
-
-
-class _InTwoSteps(PagedKVPool):
-    """Another right answer: the old `write` goes on with the keys."""
-
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        if not (position >= 0 and np.shape(key) == np.shape(value) == (self.keys.shape[2], self.keys.shape[3])):
-            raise ValueError("bad position or shape")
-        super().write(name, position, key, value)
-        slots = self.values.reshape(-1, *self.values.shape[2:])
-        slots[self.tables[name][position // self.block_size] * self.block_size + position % self.block_size] = value
-
-
-class _ValuesOnly(MendedPool):
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        super().write(name, position, value, value)
-
-
-class _ForgetsTheTable(MendedPool):
-    """The position is taken for the slot: every sequence begins at slot 0."""
-
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        own = self.tables[name]
-        self.tables[name] = list(range(len(own)))
-        super().write(name, position, key, value)
-        self.tables[name] = own
-
-
-class _FillsTheRest(MendedPool):
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        super().write(name, position, key, value)
-        block, offset = self.tables[name][position // self.block_size], position % self.block_size
-        self.keys[block, offset:] = key
-
-
-class _ClearsNewBlocks(MendedPool):
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        if position >= 0 and position % self.block_size == 0:
-            self.values[self.tables[name][position // self.block_size]] = 0
-        super().write(name, position, key, value)
-
-
-def _spread(array: Any, shape: tuple[int, ...]) -> Any:
-    """As NumPy does it when it stores."""
-    try:
-        return np.broadcast_to(array, shape)
-    except ValueError:
-        return array
-
-
-class _ChecksTheKeyOnly(MendedPool):
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        super().write(name, position, key, _spread(value, self.values.shape[2:]))
-
-
-class _ChecksTheValueOnly(MendedPool):
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        super().write(name, position, _spread(key, self.keys.shape[2:]), value)
-
-
-class _ComparesBoth(MendedPool):
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        if np.shape(key) != np.shape(value):
-            raise ValueError("key and value differ in shape")
-        super().write(name, position, _spread(key, self.keys.shape[2:]), _spread(value, self.keys.shape[2:]))
-
-
-class _CountsNumbers(MendedPool):
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        shape = self.keys.shape[2:]
-        if not np.size(key) == np.size(value) == shape[0] * shape[1]:
-            raise ValueError("wrong size")
-        super().write(name, position, np.reshape(key, shape), np.reshape(value, shape))
-
-
-class _TooLate(MendedPool):
-    """The key is stored by the time that the value is looked at."""
-
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        super().write(name, position, key, key if np.shape(value) != np.shape(key) else value)
-        if np.shape(value) != self.values.shape[2:]:
-            raise ValueError("wrong shape")
-
-
-class _CountsFromTheEnd(PagedKVPool):
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        MendedPool.write(self, name, position % (len(self.tables[name]) * self.block_size), key, value)  # type: ignore[arg-type]
-
-
-class _SkipsIt(MendedPool):
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        if position >= 0:
-            super().write(name, position, key, value)
-
-
-class _AnotherError(MendedPool):
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        if position < 0:
-            raise IndexError(position)
-        super().write(name, position, key, value)
-
-
-class _ErrorTooLate(MendedPool):
-    def write(self, name: str, position: int, key: Array, value: Array) -> None:
-        super().write(name, max(position, 0), key, value)
-        if position < 0:
-            raise ValueError(position)
 
 
 def _two_sequences(kind: Any) -> tuple[Any, dict[str, int], str]:
@@ -247,7 +116,7 @@ SHAPES, BOUNDS = "a wrong shape is a ValueError, and nothing changes", "a positi
 MEND_POOL = Exercise(
     id="07.mend_pool",
     title="A pool that reads back what was written",
-    reference=MendedPool,
+    reference=answers.MendedPool,
     methods=("write",),
     properties=[
         Property(KEYS, _writes(0)),
@@ -258,19 +127,19 @@ MEND_POOL = Exercise(
     ],
     mutants=[
         Mutant("as it was", PagedKVPool, VALUES, "Both lines of `write` store the key."),
-        Mutant("the values twice", _ValuesOnly, KEYS, "Now the keys are values."),
-        Mutant("the position for the slot", _ForgetsTheTable, KEYS, "Two sequences would write into the same slots."),
-        Mutant("fills the rest of the block", _FillsTheRest, KEYS, "A token has one slot. The next may be taken."),
-        Mutant("clears a block at its first slot", _ClearsNewBlocks, OTHERS, "The block may hold tokens: the same position may be written again."),
-        Mutant("checks the key only", _ChecksTheKeyOnly, SHAPES, "The value can have a wrong shape as well."),
-        Mutant("checks the value only", _ChecksTheValueOnly, SHAPES, "A wrong shape is a bug of the caller."),
-        Mutant("compares the two", _ComparesBoth, SHAPES, "Both can have the same wrong shape."),
-        Mutant("counts the numbers", _CountsNumbers, SHAPES, "The right number of numbers, in the wrong order."),
-        Mutant("checks too late", _TooLate, SHAPES, "The key is stored by then."),
-        Mutant("counts from the end", _CountsFromTheEnd, BOUNDS, "A position below 0 is a mistake, or padding."),
-        Mutant("says nothing", _SkipsIt, BOUNDS, "The caller must hear of it."),
-        Mutant("another error", _AnotherError, BOUNDS, "The task names the error. A caller may wait for it."),
-        Mutant("stores, then refuses", _ErrorTooLate, BOUNDS, "Position 0 has changed by then."),
+        Mutant("the values twice", answers.ValuesOnly, KEYS, "Now the keys are values."),
+        Mutant("the position for the slot", answers.ForgetsTheTable, KEYS, "Two sequences would write into the same slots."),
+        Mutant("fills the rest of the block", answers.FillsTheRest, KEYS, "A token has one slot. The next may be taken."),
+        Mutant("clears a block at its first slot", answers.ClearsNewBlocks, OTHERS, "The block may hold tokens: the same position may be written again."),
+        Mutant("checks the key only", answers.ChecksTheKeyOnly, SHAPES, "The value can have a wrong shape as well."),
+        Mutant("checks the value only", answers.ChecksTheValueOnly, SHAPES, "A wrong shape is a bug of the caller."),
+        Mutant("compares the two", answers.ComparesBoth, SHAPES, "Both can have the same wrong shape."),
+        Mutant("counts the numbers", answers.CountsNumbers, SHAPES, "The right number of numbers, in the wrong order."),
+        Mutant("checks too late", answers.TooLate, SHAPES, "The key is stored by then."),
+        Mutant("counts from the end", answers.CountsFromTheEnd, BOUNDS, "A position below 0 is a mistake, or padding."),
+        Mutant("says nothing", answers.SkipsIt, BOUNDS, "The caller must hear of it."),
+        Mutant("another error", answers.AnotherError, BOUNDS, "The task names the error. A caller may wait for it."),
+        Mutant("stores, then refuses", answers.ErrorTooLate, BOUNDS, "Position 0 has changed by then."),
     ],
-    alternatives=[_ByHand, _InTwoSteps],
+    alternatives=[answers.ByHand, answers.InTwoSteps],
 )  # fmt: skip
