@@ -417,9 +417,9 @@ svg(*pictures.course_map())
 # | 5 | reserved memory stays empty | hand memory out in pages, share them, read them with a kernel | 06 to 11 (some to come) |
 # | 6 | free memory is room for more requests | schedule many requests at once, down to the whole engine | 12 to 15 (to come) |
 #
-# Lessons 00 to 07 and 09 are here now. The others are the plan.
+# Lessons 00 to 09 are here now. The others are the plan.
 
-# %% [markdown] lang="zh" en="4fbfef9c"
+# %% [markdown] lang="zh" en="515714b5"
 # | 步骤 | 因为 | 所以 | 课 |
 # |---|---|---|---|
 # | 1 | 已有 token 的 K 和 V 永远不变 | 只算一次，然后留着 | 00、01 |
@@ -429,7 +429,7 @@ svg(*pictures.course_map())
 # | 5 | 预留的内存一直空着 | 按页分配、共享，再用 kernel 来读 | 06 到 11（部分待推出） |
 # | 6 | 空闲的内存可以容纳更多请求 | 同时调度许多请求，直到搭出完整的引擎 | 12 到 15（待推出） |
 #
-# 目前有第 00 课到第 07 课，以及第 09 课；其余的还在计划中。
+# 目前有第 00 课到第 09 课；其余的还在计划中。
 
 # %% [markdown] lang="en"
 # ## Is your machine ready?

@@ -74,15 +74,15 @@ for n in (500, 600):
 # ## Count a real cache
 #
 # No formula yet. Open the running engine and look at what it has reserved. Its cache is two tensors, one for keys and
-# one for values. Both are cut into **blocks** of 16 tokens. Block 0 is a dummy that no request gets (lesson 07, to
-# come). It comes on top of what you gave.
+# one for values. Both are cut into **blocks** of 16 tokens. Block 0 is a dummy that no request gets
+# (lesson 07). It comes on top of what you gave.
 
-# %% [markdown] lang="zh" en="e083c09b"
+# %% [markdown] lang="zh" en="35d0cca5"
 # 什么都没坏。缓存就这么大，总有用完的时候。问题是到哪里用完；这个答案，你最好在租机器之前就知道。
 #
 # ## 数一数真实的缓存
 #
-# 先不看公式。打开正在运行的引擎，看看它预留了什么。它的缓存是两个张量，一个放键，一个放值，都切成**块**（block），每块 16 个 token。块 0 是占位用的，不分给任何请求（第 07 课，待推出），也不占你给的预算。
+# 先不看公式。打开正在运行的引擎，看看它预留了什么。它的缓存是两个张量，一个放键，一个放值，都切成**块**（block），每块 16 个 token。块 0 是占位用的，不分给任何请求（第 07 课），也不占你给的预算。
 
 # %% tags=["claim-count-bytes"]
 backend = llm.engine.backend
