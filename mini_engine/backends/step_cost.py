@@ -20,9 +20,9 @@ from mini_engine.arguments import Real, amount, count, flag, number, real, share
 from mini_engine.cache import CacheOp
 from mini_engine.catalog import GPUSpec, ModelSpec, gpu_spec, model_spec
 from mini_engine.geometry import active_params, kv_budget, kv_bytes_per_token_per_gpu, params
+from mini_engine.geometry.shards import decode_head_dim, one_shard, prefill_head_dim
+from mini_engine.geometry.weight_reads import idle_params, lookup_params, reads
 from mini_engine.scheduling import Chunk
-from mini_engine.sizing.reads import idle_params, lookup_params, reads
-from mini_engine.sizing.shards import decode_head_dim, one_shard, prefill_head_dim
 from mini_engine.units import GB, dtype_bytes
 
 OMITTED = (

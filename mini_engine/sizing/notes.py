@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mini_engine.sizing.reads import expected_experts, most_experts
+from mini_engine.geometry.weight_reads import expected_experts, most_experts
 from mini_engine.sizing.result import CacheSizing, Sizing
 from mini_engine.units import dtype_bytes, format_bytes, format_rate, significant
 

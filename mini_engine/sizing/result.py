@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from mini_engine.catalog import GPUSpec, ModelSpec
+from mini_engine.geometry.weight_reads import Reads
 from mini_engine.roofline import DecodeStep
-from mini_engine.sizing.reads import Reads
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,11 +21,11 @@ from mini_engine.geometry import (
     params,
     weight_bytes,
 )
+from mini_engine.geometry.shards import in_blocks, one_shard
+from mini_engine.geometry.weight_reads import idle_params, lookup_params, reads
 from mini_engine.roofline import batch_for_ridge, prefill_time, ridge_point, throughput_ceiling, tokens_per_s
 from mini_engine.sizing.notes import cache_notes, notes_of
-from mini_engine.sizing.reads import idle_params, lookup_params, reads
 from mini_engine.sizing.result import CacheSizing, Sizing
-from mini_engine.sizing.shards import in_blocks, one_shard
 from mini_engine.sizing.step import attention_flops, decode_step, kinds_of_layer, prefill_work
 from mini_engine.units import GB, dtype_bytes
 

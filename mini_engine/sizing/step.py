@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from mini_engine.catalog import GPUSpec, ModelSpec
+from mini_engine.geometry.shards import decode_head_dim, prefill_head_dim
 from mini_engine.roofline import DecodeStep, decode_step_time, prefill_flops
-from mini_engine.sizing.shards import decode_head_dim, prefill_head_dim
 from mini_engine.units import dtype_bytes, format_seconds
 
 NOT_READ = "the input embedding table, of which a token reads one row (a head tied to it reads it whole)"

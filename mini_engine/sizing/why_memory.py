@@ -13,9 +13,9 @@ from mini_engine.geometry import (
     max_concurrency,
     paged_utilization,
 )
+from mini_engine.geometry.shards import one_shard
 from mini_engine.roofline import block_copy_bytes
 from mini_engine.sizing.result import Sizing, sequences
-from mini_engine.sizing.shards import one_shard
 from mini_engine.sizing.sizing import vary
 from mini_engine.units import format_bytes, format_seconds, significant
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from mini_engine.catalog import get_model
 from mini_engine.geometry import active_params, kv_bytes_per_token, kv_bytes_quant, kv_elems_per_token, params
-from mini_engine.sizing.reads import reads
+from mini_engine.geometry.weight_reads import reads
 from mini_engine.sizing.result import Sizing, sequences
 from mini_engine.sizing.sizing import vary
 from mini_engine.units import format_bytes, format_seconds, significant

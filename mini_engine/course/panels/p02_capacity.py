@@ -14,10 +14,10 @@ from mini_engine.geometry import (
     kv_bytes_per_token_per_gpu,
     max_concurrency,
 )
+from mini_engine.geometry.shards import one_shard
 from mini_engine.sizing import CacheSizing, Sizing, size, size_cache
 from mini_engine.sizing.command import find_model
 from mini_engine.sizing.report import least_read
-from mini_engine.sizing.shards import one_shard
 from mini_engine.sizing.sizing import uncounted
 from mini_engine.units import DTYPE_BYTES, GB, format_bytes, format_seconds, significant
 

@@ -7,7 +7,7 @@ import math
 
 from mini_engine.arguments import ceil_div
 from mini_engine.catalog import ModelSpec
-from mini_engine.geometry import kv_bytes_hybrid
+from mini_engine.geometry.kv_windows import kv_bytes_hybrid
 
 
 def one_shard(model: ModelSpec, tp: int) -> ModelSpec:
