@@ -1200,7 +1200,7 @@ predict("01.one_token", value=None)
 # <details><summary>Does the cache make the first token faster?</summary>
 #
 # No. The first token needs the prompt's pass, with or without a cache. It can be faster only if part of the prompt was
-# computed for somebody else before (lesson 09, to come).
+# computed for somebody else before ([lesson 09](lessons/09_prefix_caching.ipynb)).
 #
 # </details>
 # <details><summary>Is a cached answer the same answer?</summary>
@@ -1215,7 +1215,7 @@ predict("01.one_token", value=None)
 #
 # </details>
 
-# %% [markdown] lang="zh" en="ca8d0349"
+# %% [markdown] lang="zh" en="93cf9a3f"
 # ## 常见问题
 #
 # <details><summary>为什么不把查询也缓存起来？</summary>
@@ -1225,7 +1225,7 @@ predict("01.one_token", value=None)
 # </details>
 # <details><summary>缓存能让第一个 token 更快吗？</summary>
 #
-# 不能。有没有缓存，第一个 token 都要先跑完提示词那一轮。只有当提示词的一部分之前已经为别的请求算过时，它才可能更快（第 09 课，待推出）。
+# 不能。有没有缓存，第一个 token 都要先跑完提示词那一轮。只有当提示词的一部分之前已经为别的请求算过时，它才可能更快（[第 09 课](lessons/09_prefix_caching.ipynb)）。
 #
 # </details>
 # <details><summary>用缓存得到的回答，还是同一个回答吗？</summary>

@@ -849,7 +849,7 @@ print(
 
 # %% [markdown] lang="en"
 # That is little against a prefill, and not nothing. The larger price is the last line. Kept blocks compete with running
-# requests, so someone has to decide which to drop. Lesson 09 (to come) builds that.
+# requests, so someone has to decide which to drop. [Lesson 09](lessons/09_prefix_caching.ipynb) builds that.
 #
 # ## What vLLM prints
 #
@@ -857,8 +857,8 @@ print(
 # means ([vllm #8031](https://github.com/vllm-project/vllm/issues/8031)). Now you can compute it: tokens in the pool,
 # divided by the longest request allowed.
 
-# %% [markdown] lang="zh" en="90a489f4"
-# 和一次预填充比，这点时间不算什么，但也不是零。更大的代价在最后一行：保留下来的块会和正在运行的请求抢空间，所以总得有什么来决定丢掉哪些。这件事留给第 09 课（待推出）。
+# %% [markdown] lang="zh" en="9c592b82"
+# 和一次预填充比，这点时间不算什么，但也不是零。更大的代价在最后一行：保留下来的块会和正在运行的请求抢空间，所以总得有什么来决定丢掉哪些。这件事留给[第 09 课](lessons/09_prefix_caching.ipynb)。
 #
 # ## vLLM 打印的是什么
 #
@@ -920,10 +920,10 @@ panel(p02_capacity.capacity, height=2.9, **p02_capacity.controls("llama-3-70b"))
 # `ModelSpec.from_hf_config` reads them all, and makes the `spec` that your `kv_per_gpu` takes.
 #
 # With `--why` the command answers twelve questions as well, or one of them: choose it in the second cell below. Those
-# about speed mean more after lesson 03, those about prefixes after lesson 09 (to come). The command counts parameters
+# about speed mean more after lesson 03, those about prefixes after [lesson 09](lessons/09_prefix_caching.ipynb). The command counts parameters
 # exactly, not as 70 billion, so it finds 179 requests where you found 180.
 
-# %% [markdown] lang="zh" en="84a0c51b"
+# %% [markdown] lang="zh" en="f10dedf7"
 # ### 你自己的模型
 #
 # 下面这个模型，哪张表里都没有。面板和命令给出的结果必须一致，因为用的是同一套计算函数。把你自己的文件路径填进面板，或者在终端里运行：
@@ -940,7 +940,7 @@ panel(p02_capacity.capacity, height=2.9, **p02_capacity.controls("llama-3-70b"))
 #
 # `ModelSpec.from_hf_config` 会读取所有这些字段，得到的正是你的 `kv_per_gpu` 所需的 `spec`。
 #
-# 加上 `--why`，命令还会回答十二个问题，也可以只答其中一个：在下面第二个单元格里选。关于速度的几个，学完第 03 课更容易懂；关于前缀的，要等第 09 课（待推出）。命令用的是精确的参数量，不是 700 亿，所以你算出 180 个请求的地方，它给出的是 179 个。
+# 加上 `--why`，命令还会回答十二个问题，也可以只答其中一个：在下面第二个单元格里选。关于速度的几个，学完第 03 课更容易懂；关于前缀的，要等[第 09 课](lessons/09_prefix_caching.ipynb)。命令用的是精确的参数量，不是 700 亿，所以你算出 180 个请求的地方，它给出的是 179 个。
 
 # %% tags=["claim-any-config"]
 from mini_engine.cli import main
