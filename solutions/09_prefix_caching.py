@@ -732,11 +732,11 @@ cases = {
 }
 for words, (num_blocks, asked) in cases.items():
     print(f"{words:<40}{hit_share(asked, KVCacheManager(num_blocks, 16)):6.1%} of prompt tokens found")
-engine = LLMEngine(EngineConfig(num_blocks=64, block_size=16), AuditBackend())
+talker = LLMEngine(EngineConfig(num_blocks=64, block_size=16), AuditBackend())
 for name in ("miss", "hit"):
-    before = engine.stats()
-    ask(engine, name, rules, answer=33)
-    after = engine.stats()
+    before = talker.stats()
+    ask(talker, name, rules, answer=33)
+    after = talker.stats()
     print(f"{name:<4} {after.num_prefill_tokens - before.num_prefill_tokens} tokens of the prompt computed, ", end="")
     print(f"{after.num_decode_tokens - before.num_decode_tokens} decoded one by one")
 

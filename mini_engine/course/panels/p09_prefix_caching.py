@@ -87,9 +87,12 @@ def hits(figure: Figure, curve: Mapping[int, float], limit: float, system: float
     """The share of prompt tokens found, against the blocks of the cache; limit: of an endless one; system: the shared beginning's share."""
     axes = figure.subplots(gridspec_kw={"bottom": 0.2})
     axes.plot(list(curve), [100 * share for share in curve.values()], "o-", color=BLUE, markersize=4)
-    for share, words in ((limit, "endless cache"), (system, "the system prompt alone")):
+    for share, words, up, side in (
+        (limit, "endless cache", 1, "bottom"),
+        (system, "the system prompt alone", -1, "top"),
+    ):
         axes.axhline(100 * share, color=GREY, linewidth=1, linestyle=":")
-        axes.text(min(curve), 100 * share + 1, words, fontsize=8, color=GREY)
+        axes.text(min(curve), 100 * share + up, words, fontsize=8, color=GREY, va=side)
     axes.set(
         xscale="log", xlabel="blocks of 16 in the cache (logarithmic)", ylabel="% of prompt tokens hit", ylim=(40, 90)
     )
