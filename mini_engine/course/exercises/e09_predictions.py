@@ -51,6 +51,8 @@ SECOND_TURN = Prediction(
         (63, "63 tokens have K and V. But a hit is made of whole blocks."),
         (32, "That is the prompt alone. Blocks that decoding fills are published too."),
         (40, "That is the prompt. Hits come in whole blocks, and the answer is cached as well."),
+        (24, "That is the length of the answer. The prompt is cached as well."),
+        (10, "Those are new: nobody has computed them."),
         (74, "The 10 new ones were never seen."),
         (3, "That is the number of blocks. Each holds 16 tokens."),
     ],
