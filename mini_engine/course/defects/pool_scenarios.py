@@ -114,8 +114,8 @@ def _layers(make: Any) -> None:
 def _values(make: Any) -> None:
     for n in (1, 9):
         bench, k, v = _filled(make, n)
-        _expect_keys(bench, "a", k, f"write {n} tokens: the keys")
-        expect_close(bench.peek("a", n)[1], v, f"write {n} tokens: the values", rtol=0, same_dtype=False)
+        _expect_keys(bench, "a", k, f"write {n} token{'s' * (n > 1)}: the keys")
+        expect_close(bench.peek("a", n)[1], v, f"write {n} token{'s' * (n > 1)}: the values", rtol=0, same_dtype=False)
 
 
 @_shows("no branch can be made", AttributeError)

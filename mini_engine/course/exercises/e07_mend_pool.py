@@ -102,7 +102,7 @@ def _below_0(kind: Any) -> None:
         for name, room in rooms.items():
             for at, (k, v) in enumerate(_numbers(room).swapaxes(0, 1)):
                 pool.write(name, at, k, v)
-        case = f"{case}, all full; b writes at position {position}"
+        case = f"{case}, a and b full; b writes at position {position}"
         _refused(kind, partial(pool.write, "b", position, *_numbers(1, 3)[:, 0]), pool, case)
 
 
