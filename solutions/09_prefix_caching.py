@@ -57,9 +57,9 @@ from mini_engine.workload import load_trace, prefix_reuse
 # ## The pain
 #
 # A chat server puts one **system prompt** before every question: rules, tone, tools. Six users ask something. `ask` sends a
-# request to the engine, waits for the first token, and says how long that took.
+# request to the engine, waits for the first token, and says how long.
 
-# %% [markdown] lang="zh" en="9d784b12"
+# %% [markdown] lang="zh" en="b40b86e5"
 # ## 痛点
 #
 # 聊天服务会在每个问题前面放同一段**系统提示词**（system prompt）：规则、语气、工具。六个用户各问一个问题。`ask` 把请求交给引擎，等到第一个 token 出来，并告诉你等了多久。
@@ -85,14 +85,14 @@ print(f"prompt tokens computed: {server.stats().num_prefill_tokens:,}")
 print(f"different ones: {len(system)} + 6 x {len(questions[0])} = {len(system) + 6 * len(questions[0])}")
 
 # %% [markdown] lang="en"
-# 2,520 tokens were computed, and only 520 of them are different. Each user waited for the same 400 tokens again.
+# 2,520 tokens were computed, only 520 of them different. Each user waited for the same 400 tokens again.
 #
 # Their K and V were in the cache, and were freed with the request. So: keep a freed block as it is until its room is needed,
 # and look there first. That is a **prefix cache**.
 #
 # ## A name for a block
 #
-# How does the next request find the block? By a name made from its content. But content means more than its own tokens. K
+# How does the next request find the block? By a name made from its content, and that is more than its own tokens: K
 # and V of a token depend on **all tokens before it**. So the name of block $k$ is a hash of its tokens and of the
 # name before:
 #
@@ -104,7 +104,7 @@ print(f"different ones: {len(system)} + 6 x {len(questions[0])} = {len(system) +
 # "Prefix caching uses a radix tree" is a mistake that people make about vLLM: it has these names. SGLang and
 # [TensorRT-LLM](https://nvidia.github.io/TensorRT-LLM/latest/features/kvcache.html) have the tree. Its nodes hold tokens.
 
-# %% [markdown] lang="zh" en="19de837a"
+# %% [markdown] lang="zh" en="345659c4"
 # 一共算了 2,520 个 token，其中互不相同的只有 520 个。每个用户都在等同样的 400 个 token 重算一遍。
 #
 # 它们的 K 和 V 本来就在缓存里，只是随请求一起释放了。那就改一改：释放的块先原样留着，等到别人需要地方时再占用；新请求来了，先到那里找。这就是**前缀缓存**（prefix cache）。
@@ -273,11 +273,11 @@ predict("09.full_hit", value=None)
 # - `request.token_ids`, `self.block_size`.
 #
 # Stop at the first miss. Leave a token to compute. Hashes can collide, so compare the tokens, those before the block too.
-# And only look: change nothing.
+# Only look: change nothing.
 #
 # Small case: blocks of 4, and 1 to 8 is cached. The prompt 1 to 8 finds one block, and 1 to 9 finds two.
 
-# %% [markdown] lang="zh" en="fb9eba95"
+# %% [markdown] lang="zh" en="8e96e3b9"
 # 回答的第一个 token，是从提示词最后一个 token 的 logits 里采样出来的。缓存里有 K 和 V，没有 logits。所以至少要留一个 token 来算，命中最多 `(len - 1) // block_size` 个块。
 #
 # ## 练习 9.2 - match
@@ -501,15 +501,15 @@ for words, manager in (("head first", HeadFirst), ("tail first", KVCacheManager)
     print(f"freed {words}: 3 of 4 blocks are left, {look_up(cache, [*range(16), 99])} tokens found")
 
 # %% [markdown] lang="en"
-# A tail is worthless without its head. So the engine frees in reverse, and tails go first.
+# A tail is worthless without its head. So the engine frees in reverse.
 #
 # ## How large must the cache be?
 #
 # 40 chats of 5 turns on one system prompt, in the order of their arrival. The trace is synthetic (`multi_turn` in
 # `mini_engine.workload`). Each prompt holds all that was said before.
 
-# %% [markdown] lang="zh" en="01801aa9"
-# 没有开头，结尾就没用。所以引擎倒着释放，让结尾先被逐出。
+# %% [markdown] lang="zh" en="4b16c78a"
+# 没有开头，结尾就没用。所以引擎倒着释放，结尾先被逐出。
 #
 # ## 缓存要多大
 #
@@ -688,12 +688,12 @@ for bits in (16, 64, 256):  # the chance of one equal pair among n names is abou
 # Names of 64 bits last for about 5.1 billion blocks, by chance. So: a wide hash with model, adapter and salt in it, and the
 # tokens compared on a hit.
 #
-# Second, **timing**. Mallory wants to know what Ann asked. He cannot see her prompt. He can send guesses, and take the time.
+# Second, **timing**. Mallory wants to know what Ann asked. He can send guesses, and take the time.
 
-# %% [markdown] lang="zh" en="0c8dcc38"
+# %% [markdown] lang="zh" en="34be3953"
 # 64 位的名字，若只看运气，大约够 51 亿个块用。所以：用足够宽的哈希，把模型、适配器和盐放进去，命中时再比较 token。
 #
-# 第二种是**计时**。Mallory 想知道 Ann 问了什么。他看不到她的提示词，但他可以发出一个个猜测，再掐表。
+# 第二种是**计时**。Mallory 想知道 Ann 问了什么。他可以发出一个个猜测，再掐表。
 
 # %% tags=["claim-salt", "nbval-ignore-output"]
 server = LLM("tiny-gqa", backend="numpy").engine
@@ -703,15 +703,15 @@ for words, salts in (("no salt", (None, None)), ("a salt each", ("ann", "mallory
     ask(server, "ann", guesses["a new job"], salts[0])
     timed = {guess: ask(server, guess, tokens, salts[1]) for guess, tokens in guesses.items()}
     assert [found for _, found in timed.values()] == [0, 304 if words == "no salt" else 0, 0]
-    print(f"{words:<12}", ", ".join(f"{guess}: {found} in {wait:.1f} ms" for guess, (wait, found) in timed.items()))
+    print(f"{words:<12}", "; ".join(f"{guess} {found}, {wait:.0f} ms" for guess, (wait, found) in timed.items()))
 
 # %% [markdown] lang="en"
 # Without a salt the clock tells him. With one, Ann's blocks have names that he cannot make. The price: salted users share
-# nothing, unless a salt stands for a whole company.
+# nothing, unless a salt stands for a company.
 #
 # ## When it does nothing
 
-# %% [markdown] lang="zh" en="f47a391e"
+# %% [markdown] lang="zh" en="97ad793b"
 # 没有盐，时间就泄露了答案。有了盐，Ann 的块用的是他造不出来的名字。代价是：加了不同盐的用户什么也不共享，除非整个公司用同一份盐。
 #
 # ## 什么时候毫无作用
@@ -758,7 +758,7 @@ for name in ("miss", "hit"):
 # - Also `cache.free(a)` and `cache.publish(a)`; `cache.pool.evict(block)` wipes a free block. What does not fit raises
 #   `NoFreeBlocksError`.
 #
-# Here is one of the fourteen (`blocks_entered` counts the blocks that others can find):
+# Here is one of the fourteen (`blocks_entered` counts what others can find):
 #
 # ```python
 # def publish(self, request):
@@ -767,7 +767,7 @@ for name in ("miss", "hit"):
 #     return super().publish(request)
 # ```
 
-# %% [markdown] lang="zh" en="7856646c"
+# %% [markdown] lang="zh" en="9e2036df"
 # 开头多一个 token，比如时间或用户名，后面的名字就全变了。会变的内容放到最后。另外，解码不会变短：命中也好，没命中也好，都要逐个解码 32 个 token。
 #
 # ## 练习 9.4 - 找出错误
@@ -888,12 +888,12 @@ my_tests = bugs_caught(my_tests, "09")
 #   `self.digest(parent, tokens)` makes one.
 # - `start` raises MemoryError in the middle, and keeps what it took. Count first, then take.
 #
-# That does not make it a cache to use. Left as they are, to keep this short: blocks are found before they are computed. A
+# It is still no cache to use. Left as they are, to keep this short: blocks are found before they are computed. A
 # hit may be the whole prompt. Names have 64 bits, tokens are not compared, and -1 raises OverflowError.
 #
 # The check also makes random calls, and compares what is held, free and findable.
 
-# %% [markdown] lang="zh" en="9d93f6ea"
+# %% [markdown] lang="zh" en="1c550b69"
 # <details><summary>提示 1：从哪里入手</summary>
 #
 # 每个漏网的错误，检查都会告诉你该看哪里。
@@ -1018,15 +1018,15 @@ predict("09.second_turn", value=None)
 # %% [markdown] lang="en"
 # ## All of them, side by side
 #
-# Lessons 06 to 09 in one table. 24 users share 96 tokens of rules, and every third wants four answers. All five memories
-# have 4,096 slots and get the same arrivals.
+# Lessons 06 to 09 in one table. 24 users share 96 tokens of rules, and every third wants four answers. All have
+# 4,096 slots and the same arrivals.
 #
 # - `used`, `idle`: shares of the slots taken. `outside`: free, but too little for who waits.
 # - `held`: slots taken times steps, in thousands. `steps`: how long all took.
 # - `copied`: slots whose K and V were moved. `shared`: the most that was saved at one time by holding a block together.
 # - `again`: prompt tokens that had been computed before. In a contiguous memory the other answers may copy the prompt.
 
-# %% [markdown] lang="zh" en="5de3fe51"
+# %% [markdown] lang="zh" en="d69727be"
 # ## 放在一起比
 #
 # 第 06 到 09 课汇成一张表。24 个用户共用 96 个 token 的规则，每三个人里有一个要四个回答。五种内存各有 4,096 个槽位，请求的到达完全相同。
