@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mini_engine.course.budget import OutOfSteps, StepBudget, globals_of
-from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, Property
+from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, NotDoneYet, Property
 from mini_engine.course.exercises import find
 from mini_engine.course.guard import InputChanged, Originals, Watched, printed_text
 
@@ -147,7 +147,7 @@ def _explain(error: BaseException, candidate: Any, prop: Property) -> tuple[str,
         (frame, line) for frame, line in frames if id(frame.f_globals) in learners and frame.f_code is not checkers
     ]
     innermost = bool(theirs) and theirs[-1][0] is frames[-1][0]
-    if isinstance(error, NotImplementedError) and innermost:
+    if isinstance(error, NotDoneYet) or (isinstance(error, NotImplementedError) and innermost):
         return "todo", ""
     if type(error) is AssertionError and not innermost:
         return "no", _text(error, candidate)

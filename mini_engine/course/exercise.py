@@ -10,6 +10,10 @@ INPUTS_UNCHANGED = "leaves its inputs unchanged"
 """The property that `check` tests by itself, for every exercise that is a function."""
 
 
+class NotDoneYet(NotImplementedError):
+    """Raised by a property for a stub that fails before its own code runs, such as a kernel that cannot be compiled."""
+
+
 @dataclass(frozen=True)
 class Property:
     """Something that holds for every right answer.

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from tests.notebooks.nbval_runs import HERE, ROOT, Runs, failures
+from tests.notebooks.nbval_runs import HERE, ROOT, Runs, failures, runs_here
 from tools.lessons.build import build, compare, is_translated, sources, stale
 from tools.lessons.notebook import FOLDERS, IGNORE, merged_streams
 
@@ -25,6 +25,9 @@ NOTEBOOKS = {
 MAX_BYTES = 150_000
 
 each_lesson = pytest.mark.parametrize("name", SOURCES)
+each_run = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.skipif(not runs_here(n), reason="needs Triton")) for n in SOURCES]
+)
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS.values(), ids=NOTEBOOKS)
 
 
@@ -119,17 +122,17 @@ def test_solved_outputs_compare_equal_to_the_unsolved_ones(name: str) -> None:
             assert sanitized(ours.outputs) == sanitized(theirs.outputs), f"cell {number}: {ours.source}"
 
 
-@each_lesson
+@each_run
 def test_lesson_passes_nbval(name: str, runs: Runs) -> None:
     assert failures(runs.cells("lessons", name)) == ""
 
 
-@each_lesson
+@each_run
 def test_solution_passes_nbval_strict(name: str, runs: Runs) -> None:
     assert failures(runs.cells("solutions", name)) == ""
 
 
-@each_lesson
+@each_run
 def test_stubs_fail_at_their_checks_under_strict(name: str, runs: Runs) -> None:
     cells, stored = runs.cells("stubs", name), code_cells(NOTEBOOKS[f"lessons/{name}"])
     checks = [n for n, cell in enumerate(stored) if cell.metadata.get("nbgrader", {}).get("grade")]
@@ -138,7 +141,7 @@ def test_stubs_fail_at_their_checks_under_strict(name: str, runs: Runs) -> None:
         assert "CheckFailed" in cells[number]["message"], f"cell {number} lets a stub through: {stored[number].source}"
 
 
-@each_lesson
+@each_run
 def test_rebuild_writes_the_same(name: str, runs: Runs) -> None:
     """A build from the source, with the outputs of the nbval runs above in place of two more runs, leaves no diff."""
 

@@ -22,8 +22,11 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def kernel_environment(strict: bool) -> dict[str, str]:
-    """The environment of a kernel: this checkout's package, and COURSE_STRICT only where a wrong answer is an error."""
+    """The environment of a kernel: this checkout's package, COURSE_STRICT only where a wrong answer is an error, and Triton's
+    interpreter, so that stored outputs do not depend on a GPU.
+    """
     env = {k: v for k, v in os.environ.items() if k not in ("COURSE_STRICT", "NBGRADER_EXECUTION", "PYTHONPATH")}
+    env["TRITON_INTERPRET"] = "1"
     env["PYTHONPATH"] = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
     return {**env, "COURSE_STRICT": "1"} if strict else env
 

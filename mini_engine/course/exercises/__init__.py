@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 import pkgutil
@@ -9,14 +10,18 @@ from types import ModuleType
 from typing import TypeVar
 
 from mini_engine.course.exercise import Exercise, Prediction
+from mini_engine.kernels import TritonMissingError
 
 T = TypeVar("T", Exercise, Prediction)
 
 
 def lesson_modules(lesson: str = "") -> list[ModuleType]:
-    """The exercise modules, of one lesson ("01") or of all, in order."""
-    names = sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name.startswith(f"e{lesson}"))
-    return [importlib.import_module(f"{__name__}.{name}") for name in names]
+    """The exercise modules, of one lesson ("01") or of all, in order; those with kernels only where Triton is installed."""
+    found = []
+    for name in sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name.startswith(f"e{lesson}")):
+        with contextlib.suppress(TritonMissingError):
+            found.append(importlib.import_module(f"{__name__}.{name}"))
+    return found
 
 
 def all_of(kind: type[T], lesson: str = "") -> list[T]:

@@ -1,0 +1,780 @@
+# ---
+# jupyter:
+#   course:
+#     translated: false
+# ---
+
+# %% [markdown] lang="en" tags=["goals"]
+# # 10 · Triton GQA decode kernel
+#
+# **Read every byte once.**
+#
+# 2 to 3 hours · Triton, no GPU needed · after lessons 03, 04 and 07
+#
+# After this lesson you can
+#
+# - write a kernel of your own: programs, tiles, masks and strides;
+# - follow a block table inside a kernel, and let the engine write text with it;
+# - say how many bytes a decode kernel must load, and count those that it does.
+#
+# The next cell decides where kernels run: compiled on a GPU, else in Triton's interpreter on the CPU. It comes first, since Triton
+# cannot change its mind later.
+
+# %% tags=["nbval-ignore-output"]
+from mini_engine.course.own_kernels import start_kernels
+
+triton, tl = start_kernels()
+
+# %%
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from mini_engine import LLM, SamplingParams, get_gpu, get_model
+from mini_engine.attention import gather
+from mini_engine.course import check, panel, picture, predict, svg
+from mini_engine.course.kernel_cases import Cache
+from mini_engine.course.panels import p10_triton_gqa as pictures
+from mini_engine.geometry import kv_bytes_per_token
+from mini_engine.kernels import is_interpreted, kernel_device
+from mini_engine.kernels.traffic import traffic
+from mini_engine.roofline import attn_decode_intensity, ridge_point
+
+device = kernel_device()
+
+# %% [markdown] lang="en"
+# ## The pain
+#
+# [Lesson 07](lessons/07_block_tables.ipynb) gave each request scattered blocks. A library's attention wants keys in one run. So
+# an engine without a kernel of its own gathers them first, in every layer, for every token.
+
+# %%
+predict("10.moved", value=None)
+
+# %% tags=["claim-pain"]
+rng = np.random.default_rng(10)
+pool_of_k, pool_of_v = rng.normal(size=(2, 17, 4, 2, 32)).astype(np.float32)  # 17 blocks of 4, 2 heads of 32
+least = written = 0
+for table, length in zip(pictures.tables(), pictures.LENGTHS):
+    for pool in (pool_of_k, pool_of_v):
+        copy = gather(pool, np.array(table), length)
+        least += length * pool[0, 0].nbytes
+        written += 0 if np.shares_memory(copy, pool) else copy.nbytes
+moved = least + 2 * written  # blocks read, copy written, copy read
+print(f"contexts {pictures.LENGTHS}: K and V are {least:,} B, {written:,} B are copied")
+print(f"read, written and read again: {moved:,} B = {moved // least} times")
+llama, gpu = get_model("llama-3-8b"), get_gpu("h100-sxm")
+whole = 32 * 8192 * kv_bytes_per_token(llama)
+print(f"Llama-3-8B, 32 requests of 8,192 tokens: K and V are {whole / 1e9:.1f} GB = {whole / 2**30:.0f} GiB")
+once = float(whole / gpu.memory_bandwidth)
+print(f"least time for them on an H100: {1e3 * once:.1f} ms a token; with a copy {3e3 * once:.1f} ms")
+
+# %% [markdown] lang="en"
+# Decode is bound by bytes, and two thirds of these are for nothing. So we write the missing function, in
+# [Triton](https://triton-lang.org): Python that becomes a GPU kernel.
+
+# %% tags=["diagram"]
+svg(*pictures.two_ways())
+
+# %% [markdown] lang="en"
+# ## Programs, tiles, masks
+#
+# A kernel is started as a **grid** of **programs**. All run the same code, in any order, and share nothing. What differs is
+# `tl.program_id`. A program works on **tiles**: small arrays, of sizes that are powers of 2.
+#
+# Ten numbers, programs with tiles of 4. The third program has two **lanes** too many. Its **mask** says which lanes are on.
+
+
+# %% tags=["claim-program"]
+# needs Triton
+@triton.jit
+def who_kernel(out_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0)
+    at = i * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, i, mask=at < n)
+
+
+who = torch.full((12,), -1, dtype=torch.int32, device=device)
+who_kernel[(3,)](who, 10, BLOCK=4)
+print("who wrote:", who.tolist())
+
+# %% [markdown] lang="en"
+# - `out_ptr` is an address. `out_ptr + at` is a tile of addresses, counted in numbers and not in bytes.
+# - A lane that is off touches nothing. A load gives it `other`. **Without `other` it holds anything**, on a GPU.
+# - `BLOCK: tl.constexpr` is known when the kernel is compiled. A tile's size must be.
+# - Nothing checks an address. A wrong one reads somebody else's memory. The checks of this lesson do look.
+#
+# ## Exercise 10.1 - the largest and the sum
+#
+# Difficulty 2/5 · importance 5/5 · 15 minutes · about 10 lines
+#
+# Write the kernel. Program `row` finds the largest and the sum of the first `length` numbers of its row.
+#
+# - Row r starts at `x_ptr + r * x_stride`. A row may be longer than a tile: loop over its tiles.
+# - What lies behind `length` is not yours.
+# - Numbers may be below 0. An empty row gives `float("-inf")` and 0.
+#
+# Small case: a row of 5 numbers is one tile of 16 with 11 lanes off. What should these count as in a sum? In a maximum?
+
+
+# %% exercise="largest_and_sum"
+# needs Triton
+@triton.jit
+def rows_kernel(x_ptr, length_ptr, largest_ptr, sum_ptr, x_stride, BLOCK: tl.constexpr):
+    """Store the largest and the sum of a row at largest_ptr + row and sum_ptr + row."""
+    ### BEGIN SOLUTION
+    row = tl.program_id(0)
+    length = tl.load(length_ptr + row)
+    largest = float("-inf")
+    total = 0.0
+    for start in range(0, length, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * x_stride + at, mask=at < length, other=float("-inf"))
+        largest = tl.maximum(largest, tl.max(x, 0))
+        total += tl.sum(tl.where(at < length, x, 0.0), 0)
+    tl.store(largest_ptr + row, largest)
+    tl.store(sum_ptr + row, total)
+    ### END SOLUTION
+
+
+def largest_and_sum(x, lengths):
+    """x[R, S], lengths[R] -> largest[R], sum[R]."""
+    largest, total = torch.full((2, len(x)), torch.nan, device=x.device)
+    rows_kernel[(len(x),)](x, lengths, largest, total, x.stride(0), BLOCK=16)
+    return largest, total
+
+
+# %% test="largest_and_sum" points=1
+# needs Triton
+largest_and_sum = check("10.rows", largest_and_sum)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# `tl.max(x, 0)` and `tl.sum(x, 0)` fold a tile. `tl.maximum(a, b)` is for two numbers, or two tiles.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# `for start in range(0, length, BLOCK)`: positions `at = start + tl.arange(0, BLOCK)`, then a load with `mask=at < length`. Keep
+# two numbers from tile to tile, and store both after the loop.
+#
+# </details>
+# <details><summary>Hint 3: "numbers below 0" fails</summary>
+#
+# Lanes that are off got 0, which is larger. Load them as -inf. For the sum, `tl.where(at < length, x, 0.0)`.
+#
+# </details>
+#
+# ## Online softmax, as a kernel does it
+#
+# Attention needs the largest score and a sum too, but in one pass. [Lesson 07](lessons/07_block_tables.ipynb) did it block by
+# block. A kernel does it tile by tile, whatever the block size is. Six tokens, tiles of 4, in NumPy:
+
+
+# %% tags=["claim-steps"]
+def load(array, at, mask, other):
+    """What tl.load does: lanes that are off read nothing and hold `other`."""
+    found = np.full(at.shape, other)
+    found[mask] = array[at[mask]]
+    return found
+
+
+scores, values = np.array([1.0, 3.0, 2.0, 2.0, 5.0, 4.0]), np.array([10.0, 20.0, 30.0, 40.0, 50.0, 60.0])
+top, total, out = -np.inf, 0.0, 0.0
+for start in range(0, 6, 4):
+    n = start + np.arange(4)
+    live = n < 6
+    s, v = load(scores, n, live, -np.inf), load(values, n, live, 0.0)
+    new_top = max(top, s.max())
+    shrink, weights = np.exp(top - new_top), np.exp(s - new_top)
+    total, out, top = total * shrink + weights.sum(), out * shrink + weights @ v, new_top
+    print(f"tokens {n}: scores {s}, maximum {top}")
+    print(f"  weights {np.round(weights, 3)}, old parts times {shrink:.3f}")
+    print(f"  sum {total:.4f}, values {out:.3f}")
+softmax = np.exp(scores - 5) / np.exp(scores - 5).sum()
+print(f"in tiles {out / total:.6f}, all at once {softmax @ values:.6f}")
+
+# %% [markdown] lang="en"
+# A lane that is off has score -inf, so weight 0. But 0 × NaN is NaN: its **value** must be masked as well.
+#
+# ## Exercise 10.2 - one query
+#
+# Difficulty 3/5 · importance 5/5 · 20 minutes · about 18 lines
+#
+# Write those steps as a kernel: one query `q[D]` over `length` keys and values, one program.
+#
+# - Token n has its key at `k_ptr + n * k_stride`, and D numbers from there. `v_stride` is for values.
+# - A tile of keys is [BLOCK_N, BLOCK_D]: `n[:, None] * k_stride + d[None, :]`. D may be no power of 2, so lanes can be off on both
+#   sides.
+# - Scores are `q · k * scale`. Large ones must not overflow.
+
+
+# %% exercise="decode_one"
+# needs Triton
+@triton.jit
+def one_kernel(
+    q_ptr, k_ptr, v_ptr, out_ptr, length, scale, k_stride, v_stride,
+    D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Store attention of q[D] over length keys and values at out_ptr + d."""
+    ### BEGIN SOLUTION
+    d = tl.arange(0, BLOCK_D)
+    q = tl.load(q_ptr + d, mask=d < D, other=0.0)
+    top = float("-inf")
+    total = 0.0
+    out = tl.zeros([BLOCK_D], tl.float32)
+    for start in range(0, length, BLOCK_N):
+        n = start + tl.arange(0, BLOCK_N)
+        tile = (n < length)[:, None] & (d < D)[None, :]
+        k = tl.load(k_ptr + n[:, None] * k_stride + d[None, :], mask=tile, other=0.0)
+        v = tl.load(v_ptr + n[:, None] * v_stride + d[None, :], mask=tile, other=0.0)
+        s = tl.sum(q[None, :] * k, 1) * scale
+        s = tl.where(n < length, s, float("-inf"))
+        new_top = tl.maximum(top, tl.max(s, 0))
+        shrink = tl.exp(top - new_top)
+        weights = tl.exp(s - new_top)
+        total = total * shrink + tl.sum(weights, 0)
+        out = out * shrink + tl.sum(weights[:, None] * v, 0)
+        top = new_top
+    tl.store(out_ptr + d, out / total, mask=d < D)
+    ### END SOLUTION
+
+
+def decode_one(q, k, v, scale):
+    """q[D], k[S, D], v[S, D] -> [D]."""
+    D = len(q)
+    out = torch.empty(D, device=q.device)
+    one_kernel[(1,)](
+        q, k, v, out, len(k), scale, k.stride(0), v.stride(0), D=D, BLOCK_N=64, BLOCK_D=triton.next_power_of_2(D)
+    )
+    return out
+
+
+# %% test="decode_one" points=2
+# needs Triton
+decode_one = check("10.one", decode_one)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# The loop of the last cell is nearly the kernel. Begin with `out = tl.zeros([BLOCK_D], tl.float32)`.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# `tile = (n < length)[:, None] & (d < D)[None, :]` is the mask of both loads, with `other=0.0`. Scores are
+# `tl.sum(q[None, :] * k, 1) * scale`, then -inf where n is behind the end. Values come in as `tl.sum(weights[:, None] * v, 0)`.
+#
+# </details>
+# <details><summary>Hint 3: "a partial last tile" fails</summary>
+#
+# Three things need the mask: the load of k, the load of v, and the scores. A score of 0 is not "no score": its weight is e^0 = 1.
+#
+# </details>
+#
+# This is the inner loop of FlashAttention. What does it save? It never writes the scores to memory.
+
+# %% tags=["claim-prefill-decode"]
+S, D = 8192, 128
+kv_of_head = 2 * S * D * 2
+for phase, queries in (("prefill", S), ("decode", 1)):
+    written = 2 * queries * S
+    print(f"{phase:>8}: {queries:>5,} queries, scores {written:>11,} B, K and V {kv_of_head:,} B of one head")
+print(f"scores of decode are {2 * S / kv_of_head:.1%} of its K and V")
+
+# %% [markdown] lang="en"
+# In prefill that is nearly everything, and FlashAttention was made for it. In decode it is next to nothing. People say "decode is
+# fast with FlashAttention". What helps there is fewer bytes of K and V: GQA, MLA, quantization, and to read each of them once.
+#
+# ## Through the block table
+#
+# The pool is [N blocks, P slots, K heads, D], one long row of memory. Token n lies in block `table[n // P]`, slot `n % P`:
+#
+# $$\text{address} = \text{table}[n // P] \times \text{stride}_n + (n \,\%\, P) \times \text{stride}_p + \text{head} \times \text{stride}_k + d$$
+#
+# A load takes any tile of addresses. So each lane finds its own block: a **strided gather**, with no copy. A tile may begin in one
+# block and end in another.
+
+
+# %% tags=["claim-gather"]
+# needs Triton
+@triton.jit
+def gather_kernel(pool_ptr, table_ptr, out_ptr, length, stride_n, stride_p, PAGE: tl.constexpr, BLOCK_N: tl.constexpr):
+    n = tl.arange(0, BLOCK_N)
+    page = tl.load(table_ptr + n // PAGE, mask=n < length, other=0).to(tl.int64)
+    at = page * stride_n + n % PAGE * stride_p
+    tl.store(out_ptr + n, tl.load(pool_ptr + at, mask=n < length, other=-1.0))
+
+
+numbered = torch.arange(9 * 4.0, device=device).reshape(9, 4)  # slot s of block b holds 4 b + s
+my_table = torch.tensor([5, 2, 7], dtype=torch.int32, device=device)
+seen = torch.empty(16, device=device)
+gather_kernel[(1,)](numbered, my_table, seen, 10, 4, 1, PAGE=4, BLOCK_N=16)
+print("10 tokens of blocks 5, 2, 7, and 6 lanes off:")
+print(seen.int().tolist())
+
+# %% [markdown] lang="en"
+# Now the whole batch. In the engine a program takes one K/V head of one sequence. Move the sliders: which blocks does the
+# orange program load? Who else loads them? How many lanes are off with tiles of 4, and with 32?
+
+# %%
+panel(pictures.programs, sequence=(0, 0, 2), kv_head=(1, 0, 1), block_n={16: [4, 8, 16, 32]}, height=4.4)
+
+# %% tags=["claim-which-block"]
+picture(pictures.programs, sequence=0, kv_head=1, block_n=16, height=4.4)
+
+# %% [markdown] lang="en"
+# Nobody else. So programs need not talk to each other, and each byte can be loaded once.
+#
+# One trap is left. `page * stride_n` is counted in numbers.
+
+# %%
+predict("10.overflow", value=None)
+
+# %% tags=["claim-int32"]
+numbers_per_block = np.int32(16 * 8 * 128)
+blocks = np.array([131_071, 131_072], np.int32)
+print("block × stride in int32:", blocks * numbers_per_block)
+print("in int64:", blocks.astype(np.int64) * numbers_per_block)
+print(f"all 32 layers in one pool, block by block: from block {2**31 // (32 * 16 * 8 * 128):,} on")
+
+# %% [markdown] lang="en"
+# The offset turns negative and points before the pool. On a GPU that crashes, or reads wrong numbers without a word: vLLM had it
+# ([#47671](https://github.com/vllm-project/vllm/pull/47671)). Widen the page number before you multiply: `.to(tl.int64)`.
+#
+# ## Exercise 10.3 - paged
+#
+# Difficulty 4/5 · importance 5/5 · 25 minutes · about 24 lines
+#
+# Write the kernel for a whole batch: program (h, row) takes query head h of sequence `row`. The loop is that of 10.2. New are the
+# addresses.
+#
+# - `q` is [B, H, D] with strides `q_stride_b` and `q_stride_h`. It is a view, so its rows do not touch. `out` has its own strides.
+# - The context of a sequence has `tl.load(length_ptr + row)` tokens. Its table starts at `table_ptr + row * table_stride`.
+# - Query head h reads K/V head `h // GROUP` ([lesson 04](lessons/04_gqa_and_mla.ipynb)). K and V have the same strides.
+# - Unused slots hold NaN. Entries behind the table's end may be nonsense: mask the load of the table too.
+# - A context of 0 tokens gives zeros.
+
+
+# %% exercise="paged_decode"
+# needs Triton
+@triton.jit
+def paged_kernel(
+    q_ptr, k_ptr, v_ptr, table_ptr, length_ptr, out_ptr, scale,
+    q_stride_b, q_stride_h, stride_n, stride_p, stride_k, table_stride, out_stride_b, out_stride_h,
+    GROUP: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Store attention of one query head of one sequence."""
+    ### BEGIN SOLUTION
+    h = tl.program_id(0)
+    row = tl.program_id(1)
+    d = tl.arange(0, BLOCK_D)
+    q = tl.load(q_ptr + row * q_stride_b + h * q_stride_h + d, mask=d < D, other=0.0).to(tl.float32)
+    length = tl.load(length_ptr + row)
+    top = float("-inf")
+    total = 0.0
+    out = tl.zeros([BLOCK_D], tl.float32)
+    for start in range(0, length, BLOCK_N):
+        n = start + tl.arange(0, BLOCK_N)
+        live = n < length
+        page = tl.load(table_ptr + row * table_stride + n // PAGE, mask=live, other=0).to(tl.int64)
+        at = page * stride_n + n % PAGE * stride_p + h // GROUP * stride_k
+        tile = live[:, None] & (d < D)[None, :]
+        k = tl.load(k_ptr + at[:, None] + d[None, :], mask=tile, other=0.0).to(tl.float32)
+        v = tl.load(v_ptr + at[:, None] + d[None, :], mask=tile, other=0.0).to(tl.float32)
+        s = tl.where(live, tl.sum(q[None, :] * k, 1) * scale, float("-inf"))
+        new_top = tl.maximum(top, tl.max(s, 0))
+        shrink = tl.exp(top - new_top)
+        weights = tl.exp(s - new_top)
+        total = total * shrink + tl.sum(weights, 0)
+        out = out * shrink + tl.sum(weights[:, None] * v, 0)
+        top = new_top
+    out = out / tl.where(total == 0.0, 1.0, total)
+    tl.store(out_ptr + row * out_stride_b + h * out_stride_h + d, out, mask=d < D)
+    ### END SOLUTION
+
+
+def paged_decode(q, k_pool, v_pool, block_tables, context_lens, scale):
+    """q[B, H, D], pools [N, P, K, D], tables [B, M] int32, lengths [B] int32 -> [B, H, D]."""
+    (B, H, D), (_, P, K, _) = q.shape, k_pool.shape
+    assert k_pool.stride() == v_pool.stride()
+    out = torch.empty((B, H, D), dtype=q.dtype, device=q.device)
+    paged_kernel[(H, B)](
+        q, k_pool, v_pool, block_tables, context_lens, out, scale,
+        *q.stride()[:2], *k_pool.stride()[:3], block_tables.stride(0), *out.stride()[:2],
+        GROUP=H // K, D=D, PAGE=P, BLOCK_N=64, BLOCK_D=triton.next_power_of_2(D),
+    )  # fmt: skip
+    return out
+
+
+# %% test="paged_decode" points=3
+# needs Triton
+paged_decode = check("10.paged", paged_decode)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# `gather_kernel` above finds pages and offsets. With `at[:, None] + d[None, :]` its lanes become rows of a tile.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# Load q for (row, h). In the loop: `n`, `live`, `page` as int64, `at` with the head in it, the tile's mask, k, v. Then the steps of
+# 10.2. At the end divide by `tl.where(total == 0.0, 1.0, total)`.
+#
+# </details>
+# <details><summary>Hint 3: "WildAccessError"</summary>
+#
+# The message names the tensor, and how far off the address is. `table_ptr`: the load of the table has no mask. `k_ptr`, by billions of
+# bytes: the page is an int32.
+#
+# </details>
+#
+# ## Who loads it again?
+#
+# In the picture a program took a K/V head. Yours takes a query head.
+
+# %%
+predict("10.again", value=None)
+
+# %% [markdown] lang="en"
+# ## Exercise 10.4 - a program for a group
+#
+# Difficulty 4/5 · importance 5/5 · 25 minutes · about 28 lines
+#
+# Program (kv_head, row) takes all GROUP query heads that read this K/V head. q becomes a tile [BLOCK_H, BLOCK_D], scores [BLOCK_H,
+# BLOCK_N], and both products are matrix products: `tl.dot`.
+#
+# - Matrix units take tiles of 16 and more. So BLOCK_H is at least 16: a group of 4 has **12 rows of padding**. They compute
+#   nonsense. It must not be stored.
+# - Each row has its own maximum and sum: tiles [BLOCK_H]. `tl.max(s, 1)` folds the rows.
+# - `tl.dot(q, tl.trans(k), input_precision="ieee")`. Without the last part a GPU may round float32 first. `tl.dot` wants two tiles of
+#   one type: `weights.to(v.dtype)`.
+# - `WINDOW` > 0 means: only the last WINDOW tokens, the newest included. What lies before may be gone. 0 means all.
+
+
+# %% exercise="gqa_decode"
+# needs Triton
+@triton.jit
+def group_kernel(
+    q_ptr, k_ptr, v_ptr, table_ptr, length_ptr, out_ptr, scale,
+    q_stride_b, q_stride_h, stride_n, stride_p, stride_k, table_stride, out_stride_b, out_stride_h,
+    GROUP: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, WINDOW: tl.constexpr,
+    BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Store attention of the query heads kv_head * GROUP onwards of one sequence."""
+    ### BEGIN SOLUTION
+    kv_head, row = tl.program_id(0), tl.program_id(1)
+    g = tl.arange(0, BLOCK_H)
+    d = tl.arange(0, BLOCK_D)
+    rows = (g < GROUP)[:, None] & (d < D)[None, :]
+    h = (kv_head * GROUP + g)[:, None]
+    q = tl.load(q_ptr + row * q_stride_b + h * q_stride_h + d[None, :], mask=rows, other=0.0)
+    length = tl.load(length_ptr + row)
+    first = 0
+    if WINDOW > 0:
+        first = tl.maximum(length - WINDOW, 0)
+    top = tl.full([BLOCK_H], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_H], tl.float32)
+    out = tl.zeros([BLOCK_H, BLOCK_D], tl.float32)
+    for start in range(first, length, BLOCK_N):
+        n = start + tl.arange(0, BLOCK_N)
+        live = n < length
+        page = tl.load(table_ptr + row * table_stride + n // PAGE, mask=live, other=0).to(tl.int64)
+        at = page * stride_n + n % PAGE * stride_p + kv_head * stride_k
+        tile = live[:, None] & (d < D)[None, :]
+        k = tl.load(k_ptr + at[:, None] + d[None, :], mask=tile, other=0.0)
+        v = tl.load(v_ptr + at[:, None] + d[None, :], mask=tile, other=0.0)
+        s = tl.dot(q, tl.trans(k), input_precision="ieee") * scale
+        s = tl.where(live[None, :], s, float("-inf"))
+        new_top = tl.maximum(top, tl.max(s, 1))
+        shrink = tl.exp(top - new_top)
+        weights = tl.exp(s - new_top[:, None])
+        total = total * shrink + tl.sum(weights, 1)
+        out = out * shrink[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+        top = new_top
+    out = out / tl.where(total == 0.0, 1.0, total)[:, None]
+    tl.store(out_ptr + row * out_stride_b + h * out_stride_h + d[None, :], out, mask=rows)
+    ### END SOLUTION
+
+
+def gqa_decode(q, k_pool, v_pool, block_tables, context_lens, scale, *, window=None, k_scale=None, v_scale=None):
+    """As paged_decode. The scales are those of int8 pools, and None here."""
+    (B, H, D), (_, P, K, _) = q.shape, k_pool.shape
+    assert k_pool.stride() == v_pool.stride()
+    out = torch.empty((B, H, D), dtype=q.dtype, device=q.device)
+    group_kernel[(K, B)](
+        q, k_pool, v_pool, block_tables, context_lens, out, scale,
+        *q.stride()[:2], *k_pool.stride()[:3], block_tables.stride(0), *out.stride()[:2],
+        GROUP=H // K, D=D, PAGE=P, WINDOW=window or 0, BLOCK_H=max(16, triton.next_power_of_2(H // K)), BLOCK_N=64,
+        BLOCK_D=max(16, triton.next_power_of_2(D)),
+    )  # fmt: skip
+    return out
+
+
+# %% test="gqa_decode" points=3
+# needs Triton
+gqa_decode = check("10.gqa", gqa_decode)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# Take your kernel of 10.3. Whatever belongs to a query head gets one axis more, of BLOCK_H, in front.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# `g = tl.arange(0, BLOCK_H)`, head `kv_head * GROUP + g`, and `rows = (g < GROUP)[:, None] & (d < D)[None, :]` masks the load of q and the
+# store. The loop starts at `tl.maximum(length - WINDOW, 0)`. `shrink[:, None]` multiplies each row of `out`.
+#
+# </details>
+# <details><summary>Hint 3: "the heads of a group" fails at the store</summary>
+#
+# A padded row has the address of the next group's head, or lies behind `out`. Mask it.
+#
+# </details>
+#
+# Both kernels under the traffic counter, over the contexts of the picture. The interpreter counts each byte that is asked for.
+# Formula, counter and picture must agree.
+
+# %% tags=["claim-three-ways"]
+# needs Triton
+cache = Cache(pictures.LENGTHS, heads=(8, 2), size=32)
+by_formula = 2 * sum(cache.lengths) * 2 * 32 * 4  # K and V, tokens, heads, size, bytes
+drawn = picture(pictures.programs, sequence=0, kv_head=0, block_n=16).text
+if is_interpreted():
+    inputs = cache.tensors()
+    for decode in (paged_decode, gqa_decode):
+        with traffic() as launches:
+            decode(*inputs, cache.scale)
+        asked = launches[0].loaded["k_ptr"] + launches[0].loaded["v_ptr"]
+        distinct = launches[0].distinct["k_ptr"] + launches[0].distinct["v_ptr"]
+        print(
+            f"grid {launches[0].grid[:2]}: {asked:,} B of K and V loaded, {distinct:,} B distinct, {asked // distinct} times"
+        )
+        assert distinct == by_formula
+    assert asked == by_formula
+else:
+    print("counted in the interpreter only: start Jupyter with TRITON_INTERPRET=1")
+print(f"formula: {by_formula:,} B; picture: all {drawn.split('all ')[1]}")
+
+# %% [markdown] lang="en"
+# A program a head asks for each byte four times. A GPU's L2 cache may serve some of them, and nothing promises it. One program a
+# group asks once.
+#
+# ## What about the padding?
+#
+# Twelve of 16 rows are thrown away. Is that not three quarters of the work? The functions of
+# [lesson 03](lessons/03_roofline.ipynb) know:
+
+# %% tags=["claim-roofline"]
+shape = llama.num_attention_heads, llama.num_key_value_heads, llama.head_dim
+ridge = float(ridge_point(gpu.bf16_flops, gpu.memory_bandwidth))
+useful = float(attn_decode_intensity(*shape, 8192))
+padded = useful * 16 / (shape[0] // shape[1])
+print(f"useful work {useful:.2f} FLOP/B, with padding {padded:.2f} FLOP/B, ridge of an H100 {ridge:.0f} FLOP/B")
+print(f"at full bandwidth the padded products take {padded / ridge:.1%} of the matrix units")
+assert padded < ridge
+
+# %% [markdown] lang="en"
+# The products have time while bytes arrive. On the roofline the kernel stays far to the left. So judge a decode kernel by bytes
+# per second against the memory's, never by FLOP/s.
+#
+# ## What becomes of a kernel
+#
+# A compiler can make code for a GPU that is not there. The engine's own kernel for an H100, in a process of its own: as it is, and
+# when nothing is known of the alignment of its addresses.
+
+
+# %% tags=["claim-compiled", "nbval-ignore-output"]
+# needs Triton
+def compiled(*options):
+    """What the compiler makes of the engine's GQA kernel for sm_90: its needs, and its PTX."""
+    command = [sys.executable, "-m", "mini_engine.kernels.compile_report", "--json"]
+    with tempfile.TemporaryDirectory() as folder:
+        only = ["--only", "gqa-bf16-d128", "--targets", "sm_90", "--save", folder]
+        done = subprocess.run([*command, *only, *options], capture_output=True, text=True)
+        [row] = json.loads(done.stdout)
+        return done.returncode, row["needs"], Path(folder, "gqa-bf16-d128.sm_90.ptx").read_text()
+
+
+print(f"{'':<20}{'registers':>10}{'spills':>8}{'stack':>7}{'wide loads':>12}{'matrix':>8}{'exit':>6}")
+for title, options in (("as launched", ()), ("alignment unknown", ("--spoil", "alignment"))):
+    status, needs, ptx = compiled(*options)
+    row = f"{title:<20}{needs['registers']:>10}{needs['spills']:>8}{needs['stack']:>7}{needs['wide_loads']:>12}"
+    print(f"{row}{needs['matrix_instructions']:>8}{status:>6}")
+    print("   ", next(line.strip() for line in ptx.splitlines() if "ld.global" in line and "%p1 " in line)[:72])
+    assert (needs["wide_loads"] > 0) == (status == 0)
+
+# %% [markdown] lang="en"
+# Where addresses and strides are multiples of 16, a thread loads 16 bytes at once. If the compiler cannot know, **wide loads
+# vanish**: `v4.b32` becomes a row of `b16`. Registers run out, and some spill to memory. A head size of 100 instead of 128 does
+# just that. Results stay right, so no test of numbers sees it. The whole report: `python -m mini_engine.kernels.compile_report`.
+#
+# ## Exercise 10.5 - write
+#
+# Difficulty 2/5 · importance 4/5 · 15 minutes · about 9 lines
+#
+# The way in: program (t, h) stores head h of token t in slot `tl.load(slot_ptr + t)` of both pools.
+#
+# - Slots are int64: block × PAGE + offset. **Slot -1 is padding**, and nothing is stored.
+# - k and v are views, each with its own strides. The pools share theirs.
+
+
+# %% exercise="write_kv"
+# needs Triton
+@triton.jit
+def write_kernel(
+    k_ptr, v_ptr, k_pool_ptr, v_pool_ptr, slot_ptr,
+    k_stride_t, k_stride_h, v_stride_t, v_stride_h, stride_n, stride_p, stride_k,
+    D: tl.constexpr, PAGE: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Copy one head of one token into its slot."""
+    ### BEGIN SOLUTION
+    t, h = tl.program_id(0), tl.program_id(1)
+    d = tl.arange(0, BLOCK_D)
+    slot = tl.load(slot_ptr + t)
+    stored = (d < D) & (slot >= 0)
+    k = tl.load(k_ptr + t * k_stride_t + h * k_stride_h + d, mask=stored, other=0.0)
+    v = tl.load(v_ptr + t * v_stride_t + h * v_stride_h + d, mask=stored, other=0.0)
+    at = slot // PAGE * stride_n + slot % PAGE * stride_p + h * stride_k + d
+    tl.store(k_pool_ptr + at, k, mask=stored)
+    tl.store(v_pool_ptr + at, v, mask=stored)
+    ### END SOLUTION
+
+
+def write_kv(k, v, k_pool, v_pool, slot_mapping, *, k_scale=None, v_scale=None):
+    """k[T, K, D] and v[T, K, D] into slots slot_mapping[T] of pools [N, P, K, D]."""
+    T, K, D = k.shape
+    assert k_pool.stride() == v_pool.stride()
+    if T:
+        write_kernel[(T, K)](
+            k, v, k_pool, v_pool, slot_mapping,
+            *k.stride()[:2], *v.stride()[:2], *k_pool.stride()[:3],
+            D=D, PAGE=k_pool.shape[1], BLOCK_D=triton.next_power_of_2(D),
+        )  # fmt: skip
+
+
+# %% test="write_kv" points=2
+# needs Triton
+write_kv = check("10.write_kv", write_kv)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# The address in the pool is that of 10.3, with `slot // PAGE` in place of the page.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# One mask for all: `(d < D) & (slot >= 0)`. Load k and v with their own strides, store both at the same place.
+#
+# </details>
+# <details><summary>Hint 3: "a slot of -1" fails</summary>
+#
+# An `if` is not needed: where the mask is off, a wild address harms nobody.
+#
+# </details>
+#
+# ## Your kernels write text
+#
+# The engine takes both. Prefill stays with torch, each decode token goes through your code: four layers, two requests of
+# unlike length.
+
+# %% tags=["claim-engine"]
+# needs Triton
+prompts, params = ["The young lady", "Emma was"], SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+options = {"block_size": 4, "num_blocks": 24}
+mine = LLM("tiny-gqa", backend="triton", decode=gqa_decode, write=write_kv, **options)
+texts = [
+    [one.outputs[0].text for one in llm.generate(prompts, params, progress=False)]
+    for llm in (mine, LLM("tiny-gqa", backend="torch", **options))
+]
+for prompt, text in zip(prompts, texts[0]):
+    print(f"{prompt}{text}")
+print("as with torch:", texts[0] == texts[1])
+assert texts[0] == texts[1]
+
+# %% [markdown] lang="en" tags=["self-check"]
+# ## Check yourself
+#
+# When does this kernel not reach the memory's bandwidth? A GPU has many processors, and a program runs on one of them.
+
+# %% tags=["self-check", "claim-counter-example"]
+PROCESSORS = 132  # of an H100
+for batch in (1, 3, 32):
+    started = batch * llama.num_key_value_heads
+    print(
+        f"{batch:>2} sequences: {started:>3} programs for {PROCESSORS} processors, {min(1, started / PROCESSORS):.0%} have work"
+    )
+predict("10.programs", value=None)
+predict("10.masked", value=None)
+
+# %% [markdown] lang="en" tags=["in-production"]
+# One long request keeps 8 processors busy, and the rest wait. Lesson 11 cuts its context in parts.
+#
+# ## In production
+#
+# Names as of 2026, in the main branches.
+#
+# | here | vLLM | SGLang | FlashInfer |
+# |---|---|---|---|
+# | `gqa_decode` | `triton_unified_attention.py` | `decode_attention.py`, `_fwd_grouped_kernel_stage1` | `BatchDecodeWithPagedKVCacheWrapper` |
+# | a program a head | `triton_decode_attention.py`, `_fwd_kernel_stage1` | `_fwd_kernel_stage1` | |
+# | `write_kv` | `reshape_and_cache_flash` | `set_kv_buffer` | `append_paged_kv_cache` |
+# | the table | `block_table`, an entry a block | `kv_indices`, an entry a token | `indices`, an entry a page |
+# | `BLOCK_H` | `BLOCK_M`, at least 16 | `BLOCK_H`, 16 | |
+
+# %% [markdown] lang="en" tags=["limits", "question"]
+# > **What this does not show**
+# >
+# > - Speed. The interpreter says nothing about it, and no time of a GPU stands here.
+# > - Races, shared memory, and bank conflicts. Programs run one after the other here.
+# > - What compiles. The interpreter takes more than the compiler does. The check refuses a `tl.dot` below 16, and that is one case.
+# > - Prefill, int8 pools, and tables of tiles for each GPU. The engine's kernels have the last two.
+#
+# ## Questions that people ask
+#
+# <details><summary>Why is BLOCK_N not the block size?</summary>
+#
+# A tile of 64 suits the matrix units. A block of 16, or of 1, suits the memory manager. Each lane looks up its own block, so neither
+# has to give in.
+#
+# </details>
+# <details><summary>Can I use print in a kernel?</summary>
+#
+# In the interpreter yes, and tiles show their numbers. Compiled it is `tl.device_print`.
+#
+# </details>
+# <details><summary>Why exp here, and exp2 in the engine?</summary>
+#
+# A GPU computes powers of 2. The engine multiplies the scale by log2(e) once, and saves a product for each score.
+#
+# </details>
+
+# %% [markdown] lang="en" tags=["zh"]
+# ## In three lines
+#
+# - A kernel is a grid of programs. Each loads tiles under masks, and a lane that is off needs `other`.
+# - Decode attention is online softmax in a loop over tiles. Each lane finds its token through the block table, in 64 bits.
+# - One program a group loads each byte once. Padding to 16 rows is free, as long as bytes are what is scarce.
+#
+# | term | Chinese | what people say | what it is |
+# |---|---|---|---|
+# | program | 程序实例 | "a block", "a CTA" | one run of the kernel's code, with its own program_id |
+# | tile | 数据块 | "a block of data" | a small array in registers, of power-of-2 sides |
+# | mask | 掩码 | "the bounds check" | which lanes of a load or a store are on |
+# | stride | 步长 | "the pitch" | how many numbers from one row to the next |
+# | strided gather | 跨步收集 | "the paged load" | a load whose lanes have addresses of their own |
+# | wide load | 宽加载 | "vectorized", "128-bit" | 16 bytes for a thread in one instruction |
+#
+# **Open exercises.** *Easy:* use `tl.exp2` in `gqa_decode`. *Medium:* read int8 pools, with a scale for each token and head. *Research:* lay
+# the pool out as [N, K, P, D]. Which loads get wider, and what does `write_kv` pay?
+#
+# **Back:** [09 · Prefix caching](lessons/09_prefix_caching.ipynb) · **Next:** 11 · Triton MLA decode kernel (to come)
