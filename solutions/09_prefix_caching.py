@@ -1169,9 +1169,9 @@ for limit in (256, 512, 1024):
 # *Medium:* write an index that publishes partly filled blocks, by copying on a hit. How many more tokens are hit?
 # *Research:* LRU knows only time. Can a policy that counts uses do better?
 #
-# **Back:** [08 · Copy-on-write](lessons/08_copy_on_write.ipynb) · **Next:** 10 · Triton GQA decode kernel (to come)
+# **Back:** [08 · Copy-on-write](lessons/08_copy_on_write.ipynb) · **Next:** [10 · Triton GQA decode kernel](lessons/10_triton_gqa.ipynb)
 
-# %% [markdown] lang="zh" en="aeb0efb8"
+# %% [markdown] lang="zh" en="e6ddfc10"
 # ## 三句话总结
 #
 # - 块的名字涵盖本块的 token、前面的所有 token，以及模型、适配器和盐。命中时要比较 token。
@@ -1188,4 +1188,4 @@ for limit in (256, 512, 1024):
 #
 # **开放练习。** *简单*：画出块大小为 4 和 64 时的命中率。大块的代价是什么？*中等*：写一个索引，连没填满的块也发布，命中时复制。能多命中多少 token？*研究*：LRU 只看时间。统计使用次数的策略能做得更好吗？
 #
-# **上一课：** [08 · 写时复制](lessons/08_copy_on_write.ipynb) · **下一课：** 10 · Triton GQA 解码内核（待推出）
+# **上一课：** [08 · 写时复制](lessons/08_copy_on_write.ipynb) · **下一课：** [10 · Triton GQA 解码内核](lessons/10_triton_gqa.ipynb)
