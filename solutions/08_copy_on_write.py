@@ -165,6 +165,7 @@ fork_table = check("08.fork", fork_table)
 # `num_tokens // block_size` rounds down. It leaves the last tokens of the prompt behind.
 #
 # </details>
+#
 # ## Before you write it
 #
 # Two guesses, for four branches of one prompt. You will see both in the engine.
@@ -609,7 +610,7 @@ print(f"greedy, n = 4: {len(same)} text, {llm.engine.stats().num_copied_blocks} 
 
 # %% [markdown] lang="en"
 # One branch has nobody to share with, nor have four different prompts. Greedy branches compute one text four times, and
-# pay for copies as well. And where all requests fit without sharing, saved blocks let none in.
+# pay for copies as well. And where all requests fit without sharing, saved blocks let no more of them in.
 #
 # ## Copies of one step
 #
@@ -790,6 +791,9 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 # 36 blocks against 39, and 48 tokens. Each late request must compute at least its last prompt token, and a hit is made of
 # whole blocks. So it finds 31 of the 32, and computes the last into a block of its own. For one step that is hidden: the
 # three have stored no answer yet.
+#
+# Copy-on-write itself has come back to V1 by another door. A hit in the prefix cache may end inside a block, if blocks are
+# large. Then the block is copied before the request writes (`_apply_cow`, `KVCacheBlockCopy`).
 
 # %% [markdown] lang="en" tags=["limits"]
 # > **What this does not show**
@@ -825,7 +829,7 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 #
 # | term | Chinese | what it is |
 # |---|---|---|
-# | fork | 分支 | a second table over the same blocks |
+# | fork | 分叉 | a second table over the same blocks |
 # | reference count | 引用计数 | how many tables name a block |
 # | copy-on-write | 写时复制 | copy a shared block when somebody writes into it |
 # | parallel sampling | 并行采样 | several answers to one prompt |

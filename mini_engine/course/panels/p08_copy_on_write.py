@@ -20,7 +20,7 @@ AXES = (50, 200, 800, 1600)
 def branches(figure: Figure, prefix: int, out: int, n: int) -> str:
     """Blocks of n branches with and without sharing, and how the saving falls with the length of the answers."""
     bars, axes = figure.subplots(
-        2, 1, height_ratios=[1.1, 2.3], gridspec_kw={"hspace": 1.2, "bottom": 0.13, "top": 0.92, "left": 0.15}
+        2, 1, height_ratios=[1.1, 2.3], gridspec_kw={"hspace": 1.1, "bottom": 0.13, "top": 0.92, "left": 0.15}
     )
     shared, private, copied = branch_blocks(prefix, out, n, BLOCK)
     apart = n * branch_table(prefix, out, BLOCK)[0]
@@ -55,9 +55,10 @@ def branches(figure: Figure, prefix: int, out: int, n: int) -> str:
         ylabel="times fewer blocks",
     )
     many = f"{n} branches" if n > 1 else "one branch"
+    saved = f"{float(saving):.2f} times fewer" if saving > 1 else "nothing saved"
     return (
         f"prompt {prefix:,}, {many}, answer {out:,}: {_blocks(shared)} shared, {private:,} private, {copied:,} of them "
-        f"from a copy; {apart:,} without sharing, {shared + private:,} with it, {float(saving):.2f} times fewer"
+        f"from a copy; {apart:,} without sharing, {shared + private:,} with it, {saved}"
     )
 
 
