@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   course:
-#     translated: false
-# ---
-
 # %% [markdown] lang="en" tags=["goals"]
 # # 08 · Copy-on-write
 #
@@ -16,6 +10,19 @@
 # - fork a block table, and write the copy that keeps branches apart, in the order that survives a full memory;
 # - say before a run how many blocks n branches take, and how many of them are copied;
 # - tell parallel sampling from beam search in published savings, and say who still copies in 2026.
+
+# %% [markdown] lang="zh" en="2b0ea2d6"
+# # 08 · 写时复制
+#
+# **同一个提示词的四个回答，不必把提示词存四遍。**
+#
+# 110 到 140 分钟 · 纯 Python，不需要 GPU · 先学第 07 课
+#
+# 学完这一课，你能够：
+#
+# - 分叉一张块表，写出让各分支互不干扰的那次复制，而且顺序经得起内存耗尽；
+# - 在运行之前就说出 n 个分支占多少块，其中多少块是复制来的；
+# - 看到公开的节省数字，分清哪些属于并行采样、哪些属于束搜索，并说出 2026 年还有谁在复制。
 
 # %%
 from fractions import Fraction
@@ -44,6 +51,13 @@ from mini_engine.geometry import sharing_saving
 #
 # In lesson 07 a request finds its tokens through a block table. So why not give all four the same table? Try it on real
 # arrays, with a prompt of 6 tokens in blocks of 4. B gets a copy of A's table, and each goes on with its own token.
+
+# %% [markdown] lang="zh" en="b669c507"
+# ## 痛点
+#
+# 一个提示词有 512 个 token，你想要四个回答，从中挑最好的。于是送进去四个请求。这里用 `AuditBackend` 代替模型。提示词会在内存里躺四份。
+#
+# 在第 07 课里，请求通过块表找到自己的 token。那为什么不让四个请求共用一张表？用真正的数组试试：提示词有 6 个 token，每块 4 个槽位。B 拿到 A 的表的一份副本，然后各写各的 token。
 
 # %% tags=["claim-four-times", "claim-clobbered"]
 prompt = [7 * i % 50 for i in range(512)]
@@ -78,6 +92,9 @@ print("B writes 77, and now A reads", read(table_a, 6))
 # %% [markdown] lang="en"
 # Both tables lead to slot 2 of block 2. Whoever writes last wins, without an error. In the real engine it looks like
 # this. `Hopes` shares every block and never copies:
+
+# %% [markdown] lang="zh" en="41bb8294"
+# 两张表都指向 2 号块的 2 号槽位。谁最后写，谁就赢，而且不会报错。放到真正的引擎里是什么样子？`Hopes` 共享所有的块，却从不复制：
 
 # %% tags=["claim-wrong-text"]
 question = "The old lady was not at all pleased with the visit of her nephew, and"
@@ -117,6 +134,19 @@ for manager in (KVCacheManager, Hopes):
 # The number of holders is the block's **reference count**. People say that it "goes up by one" when a prompt is shared.
 # How high does it get with four branches?
 
+# %% [markdown] lang="zh" en="086b98ba"
+# 只有 3 号分支说的话没变：它是最后写的。其他分支读到的是它的 token，而不是自己的，谁也不会察觉。
+#
+# ## 先共享，有人写才复制
+#
+# 同一个请求的两个**分支**可以一直读同一个块。危险的只有写。操作系统的做法是先共享，等到有人要写的那一刻再复制。这就是**写时复制**（copy-on-write）。
+#
+# - **分叉**（fork）。新分支有一张自己的表，里面是同样的块。每个块多一个持有者。最后一个没有写满的块，也就是**尾块**，同样共享。
+# - **写。** 要写的块如果有多个持有者，就取一个新块，复制过去，再改自己的表。
+# - **最后一个持有者**直接在原地写。已经没有别人会受影响了。
+#
+# 持有者的个数就是这个块的**引用计数**。人们常说，共享一个提示词时它“加一”。那么四个分支时，它会到多少？
+
 # %% tags=["diagram"]
 predict("08.holders", value=None)
 svg(*pictures.fork_and_copy())
@@ -134,6 +164,20 @@ svg(*pictures.fork_and_copy())
 # - Return a new list, and leave `table` as it is. No tokens, no blocks.
 #
 # Small case: table `[5, 3, 8]`, 6 tokens, blocks of 4. The branch has `[5, 3]`.
+
+# %% [markdown] lang="zh" en="a1fa1e73"
+# ## 练习 8.1 - 分叉
+#
+# 难度 2/5 · 重要性 5/5 · 10 分钟 · 约 3 行
+#
+# 写 `fork_table(pool, table, num_tokens, block_size)`，返回新分支的块表。
+#
+# - 新分支共享存放前 `num_tokens` 个 token 的那些块，顺序与父分支相同，尾块也包括在内。
+# - `table` 可能更长：父分支在后面预留的块仍归它自己，也不增加持有者。
+# - `pool.touch(blocks)` 给列表里的每个块加一个持有者。不要取新块。
+# - 返回一个新列表，`table` 保持原样。没有 token，就没有块。
+#
+# 小例子：表是 `[5, 3, 8]`，6 个 token，每块 4 个槽位。分支的表是 `[5, 3]`。
 
 
 # %% exercise="fork"
@@ -170,6 +214,27 @@ fork_table = check("08.fork", fork_table)
 #
 # Two guesses, for four branches of one prompt. You will see both in the engine.
 
+# %% [markdown] lang="zh" en="63f0858c"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# `num_tokens` 个 token 用到了几个块？从前面取这么多个。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 向上取整：`-(-num_tokens // block_size)`。列表的切片就是一个新列表。
+#
+# </details>
+# <details><summary>提示 3：“a last block that is not full is shared too” 这一项不通过</summary>
+#
+# `num_tokens // block_size` 是向下取整，会漏掉提示词末尾的几个 token。
+#
+# </details>
+#
+# ## 动手之前
+#
+# 先猜两个数，都是一个提示词分出四个分支的情形。随后你会在引擎里看到结果。
+
 # %%
 predict("08.copies", value=None)
 predict("08.full", value=None)
@@ -179,6 +244,11 @@ predict("08.full", value=None)
 #
 # A copy takes a new block and gives up the old one. It is easy to write these two lines the other way round. While blocks
 # are free, both do the same. So take a memory of one block, shared by A and B:
+
+# %% [markdown] lang="zh" en="c9e68f72"
+# ## 内存满了也不出错的顺序
+#
+# 复制一次，要取一个新块，再放掉旧块。这两行很容易写反。只要还有空闲块，两种写法的结果一样。所以这里用一个只有一块的内存，由 A 和 B 共享：
 
 
 # %% tags=["claim-order"]
@@ -225,6 +295,22 @@ for manager in (GivesUpFirst, KVCacheManager):
 # You need `self.block_size`, `self.pool.ref_count(block)`, `self.pool.allocate(1)`, which returns a list of one block
 # or raises `NoFreeBlocksError`, and `self.pool.release([block])`. You move no numbers: the backend executes what you return.
 
+# %% [markdown] lang="zh" en="45566738"
+# 第一次尝试失败，这是应该的。可是计数已经降到 1，到了第二次，B 便以为这个块只归自己。规则由此而来：**先取得，再复制，最后才放手。**
+#
+# ## 练习 8.2 - 写时复制
+#
+# 难度 4/5 · 重要性 5/5 · 20 分钟 · 约 8 行
+#
+# 现在来写 `Hopes` 省掉的那个方法。引擎在写入 token 之前会调用 `cow_if_shared(request)`。
+#
+# - 下一个 token 写在位置 `request.num_computed_tokens`。它所在的块是 `request.block_table` 的某一项。
+# - 如果这一项还不存在，或者只有一个持有者，就返回 `None`，什么也不改。
+# - 否则就在同一个列表里，把这一项换成新块，并返回 `CacheOp("copy", src, dst)`。旧块少一个持有者，后面预留的块不动。
+# - 如果需要复制却没有空闲块，就让 `allocate` 的错误直接抛出去。此时什么都没有变。
+#
+# 你会用到 `self.block_size`、`self.pool.ref_count(block)`、`self.pool.allocate(1)`（返回只含一个块的列表，或者抛出 `NoFreeBlocksError`）和 `self.pool.release([block])`。数据不用你搬：后端会执行你返回的操作。
+
 
 # %% exercise="cow"
 class MyKVCacheManager(KVCacheManager):
@@ -261,6 +347,20 @@ MyKVCacheManager = check("08.cow", MyKVCacheManager)
 #
 # Your two pieces go into the real engine now. It must say what it said with its own cache. Then look at the arrays:
 # after the prompt of 19 tokens, block 2 is a tail of 3. Keep it, let all branches write, and compare every layer.
+
+# %% [markdown] lang="zh" en="5bafe86a"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 是表里的哪一项？用位置除以块的大小。不一定是最后一项：后面可能有预留的块。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 先看这一项，如果不存在或只有一个持有者就返回。取新块。把新块填进表里。放掉旧块。返回这个操作。
+#
+# </details>
+#
+# 现在把你写的两部分装进真正的引擎。它说的话必须和用自带缓存时一样。然后看看数组：处理完 19 个 token 的提示词，2 号块是一个存了 3 个 token 的尾块。先把它保存下来，让所有分支都写一次，再逐层比较。
 
 # %% tags=["claim-own-cow", "claim-sibling-unchanged"]
 mine = with_fork(fork_table, MyKVCacheManager)
@@ -322,6 +422,35 @@ assert len(set(written.values())) == len(written) > 1  # another key for every o
 #   is empty when a block is new or written in place. A full block is not written, so it keeps its holders.
 # - `self._take()` returns a blank block with `ref_count` 1, or raises `MemoryError`. Then nothing may have changed.
 
+# %% [markdown] lang="zh" en="65a55ff5"
+# 每个分支的 3 号槽位里都是自己的 token，谁也没有受到影响。
+#
+# ## 练习 8.3 - 修好它
+#
+# 难度 3/5 · 重要性 4/5 · 15 分钟 · 约 15 行
+#
+# 下面是 `BlockAllocator` 的 `append`，一个下午写出来的。它有三处毛病。其中一处是：`elif` 永远走不到，因为根本没有 fork。
+#
+# ```python
+# def append(self, sequence, token):
+#     last = sequence.blocks[-1]
+#     if len(last.tokens) == self.block_size:
+#         last = self._take()
+#         sequence.blocks.append(last)
+#     elif last.ref_count > 1:
+#         last.ref_count -= 1
+#         copy = self._take()
+#         copy.tokens = list(last.tokens)
+#         sequence.blocks[-1] = last = copy
+#     last.tokens.append(token)
+# ```
+#
+# 在子类里把两个方法都写出来。
+#
+# - `fork(sequence)` 返回 `Sequence(blocks)`：块是同样的块，列表是自己的列表。每个块的 `ref_count` 加一，不取新块。
+# - `append(sequence, token)` 返回需要做的复制：由（旧块编号，新块编号）组成的列表。如果用的是新块，或者在原地写，列表为空。写满的块不会再写，所以它的持有者不变。
+# - `self._take()` 返回一个 `ref_count` 为 1 的空白块，或者抛出 `MemoryError`。抛出时，什么都不能已经改动。
+
 
 # %% exercise="mend"
 class MyAllocator(BlockAllocator):
@@ -377,6 +506,27 @@ MyAllocator = check("08.mend", MyAllocator)
 # at the fork. Which block will be copied, how often, and why not block 1? Put the focus on the slider and press the right
 # arrow key, or look at the second picture.
 
+# %% [markdown] lang="zh" en="19643053"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 有两行要对调，还缺一个列表。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 先写 `copy = self._take()`。然后是 token，然后是计数，最后是表。记下（旧编号，新编号），到末尾返回；没有复制就返回空列表。
+#
+# </details>
+# <details><summary>提示 3：“branches of a fork do not see each other's tokens” 这一项不通过</summary>
+#
+# `Sequence(sequence.blocks)` 让两个分支用了同一个列表。复制一份。
+#
+# </details>
+#
+# ## 看一次分叉
+#
+# 一个提示词有 7 个 token，用 `engine.fork` 手动分叉两次，每个分支接着写不同的 token。动画从分叉那一刻打开。接下来会复制哪个块，复制几次，为什么不是 1 号块？点一下滑块，再按向右的方向键，或者看第二张图。
+
 # %%
 forked = LLMEngine(EngineConfig(num_blocks=12, block_size=4, enable_prefix_caching=False), AuditBackend(), record=True)
 forked.add_request("a", [5, 6, 7, 8, 9, 10, 11], SamplingParams(max_tokens=6, seed=3, ignore_eos=True))
@@ -407,6 +557,21 @@ frame(forked, 1)
 # With n = 1 the same words hold, and nothing is copied.
 #
 # Small case: `count_blocks(6, 3, 2, 4)` is `(1, 4, 1)`.
+
+# %% [markdown] lang="zh" en="41464727"
+# ## 练习 8.4 - 数一数块
+#
+# 难度 2/5 · 重要性 4/5 · 10 分钟 · 约 4 行
+#
+# 写 `count_blocks(prefix, out, n, block)`。一个有 `prefix` 个 token 的提示词分叉成 n 个分支，每个分支又存了 `out` 个 token，至少 1 个。返回三个数：
+#
+# - **shared**：被提示词填满的块；
+# - **private**：所有分支的其余块；
+# - **copied**：private 的块里，有多少个一开始是复制来的。
+#
+# n = 1 时同样这样数，并且没有复制。
+#
+# 小例子：`count_blocks(6, 3, 2, 4)` 等于 `(1, 4, 1)`。
 
 
 # %% exercise="blocks"
@@ -442,6 +607,25 @@ count_blocks = check("08.blocks", count_blocks)
 #
 # Formula, engine and picture must agree, for step 1 of the film. Then the engine counts three larger cases:
 
+# %% [markdown] lang="zh" en="2a3b5635"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 一个分支一共有几个块？其中哪些再也不会被写？
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 一个分支有 `prefix + out` 个 token，换算成块时向上取整。减去共享的块，再乘以 n。复制次数：如果提示词在块的中间结束，除一个分支外都要复制。
+#
+# </details>
+# <details><summary>提示 3：“the tail of the prefix counts for each branch” 这一项不通过</summary>
+#
+# 提示词末尾的几个 token 和回答开头的几个在同一个块里。先相加，再取整。
+#
+# </details>
+#
+# 对动画的第 1 步，公式、引擎和图必须给出同样的数。随后由引擎来数三个更大的例子：
+
 # %% tags=["claim-three-ways", "claim-boundary"]
 shared, private, copied = count_blocks(7, 1, 3, 4)
 event = next(event for event in forked.film if event["kind"] == "step" and event["step"] == 1)
@@ -476,6 +660,13 @@ for prefix in (511, 512, 513):
 # Four branches store the prompt once in place of four times. But answers grow, and they are private. What is left of the
 # saving? And what is a saving worth?
 
+# %% [markdown] lang="zh" en="8f4329d0"
+# 512 个 token 正好填满 32 个大小为 16 的块，没有尾块要复制。多一个或少一个 token，就要复制三个块。
+#
+# ## 省了多少
+#
+# 四个分支只存一份提示词，而不是四份。但回答会变长，而且各归各的。省下来的还剩多少？省下这么多，又有多大用处？
+
 # %%
 predict("08.saving", value=None)
 predict("08.fifty_five", value=None)
@@ -496,6 +687,9 @@ for out in (16, 128, 256, 512):
 # falls from 3.67 to 1.60. Move the sliders. When is there no orange part? How short must the prompt be for sharing to do
 # next to nothing?
 
+# %% [markdown] lang="zh" en="3db18360"
+# 当所有长度都正好填满块时，节省的倍数是 $4\,(512 + out) / (512 + 4\,out)$。`out` 从 16 个 token 增加到 512 个 token，它就从 3.67 降到 1.60。拖动滑块看看：什么时候没有橙色部分？提示词要短到什么程度，共享才几乎不起作用？
+
 # %%
 panel(
     pictures.branches,
@@ -515,6 +709,13 @@ panel(
 # Both run in the real engine. Sampling needs no model, since only lengths count. Prompts and answers are as long as the
 # mean of two data sets. Saved is the share of table entries that need no block of their own, over all steps that decode.
 # It cannot pass (n - 1) / n, the column "limit". "Paper" is figure 15 of Kwon et al., 2023, for OPT-13B.
+
+# %% [markdown] lang="zh" en="2d54b9c8"
+# ## 实测：并行采样与束搜索
+#
+# **并行采样**只分叉一次。**束搜索**（beam search）保留最可能的 n 个文本。每一步，给每个文本都试几个不同的下一个 token，从所有结果里留下最可能的 n 个。一个文本如果有两种续写留了下来，就分叉；一种也没留下，就到此为止。所以各个束连回答也能共享，一直共享到它们分开的地方。
+#
+# 两者都在真正的引擎里运行。采样不需要模型，因为只有长度起作用。提示词和回答的长度取两个数据集的平均值。“saved”指块表的所有项里，有多大比例不需要单独占一个块，按所有解码步累计。它不会超过 (n - 1) / n，也就是“limit”那一列。“paper”是 Kwon et al. 2023 年论文的图 15，模型是 OPT-13B。
 
 # %% tags=["claim-measured"]
 text = "It was a bright evening in May, and all the village had come out to see the carriage of the new tenant. " * 8
@@ -556,6 +757,13 @@ for (data, n), published in paper.items():
 # **Our sampling saves more.** We have one length of each kind, a data set has many. The formula can try: lengths with the
 # same mean, but log-normal. How far they spread is our assumption.
 
+# %% [markdown] lang="zh" en="e496ea4c"
+# 束搜索在每一行都省得更多，复制也多得多：只要分叉时遇到尾块，最后就要复制一次。与论文之间有两处差距需要解释。
+#
+# **在 ShareGPT 上，我们的束搜索省得更多。** “apart”这一列是说，所有束在多少个 token 之前还是同一个文本。平均不到 8 个，所以几乎全都共享，79.0% 已经接近上限 83.3%。我们的模型很小。OPT-13B 的各个束很可能分开得更早。
+#
+# **我们的采样省得更多。** 我们的每种长度只有一个值，数据集里却有许多不同的值。可以用公式试一试：平均值不变，长度服从对数正态分布。分布有多宽，是我们的假设。
+
 
 # %% tags=["claim-spread"]
 def spread(mean, sigma=0.8, many=200):
@@ -595,6 +803,15 @@ for (data, n), published in paper.items():
 #
 # ## When it does nothing
 
+# %% [markdown] lang="zh" en="7d3e0e0f"
+# “short”是连一个块都填不满的提示词所占的比例，它们到最后什么也共享不了。在 Alpaca 上，这样的提示词超过一半，剩下的差距来自长回答。在 ShareGPT 上，差距全部来自长回答：它们运行得最久，而且块里共享的比例最小。
+#
+# ## “最多 55%”
+#
+# vLLM 团队的[博客](https://blog.vllm.ai/2023/06/20/vllm.html)把并行采样和束搜索放在一起说：内存最多减少 55%，吞吐量最高达到 2.2 倍。传来传去，就成了“并行采样节省 55%”。博客没有说这是哪一次实验。后来的[论文](https://arxiv.org/abs/2309.06180)里，束搜索在 Alpaca 上是 55.2%，在 ShareGPT 上最高 66.3%。并行采样在这两个数据集上最多节省 9.8% 和 30.5%。论文测得的吞吐量，在束宽为 6 时，是作者自己实现的 Orca (Oracle) 的 2.3 倍。
+#
+# ## 什么时候不起作用
+
 # %% tags=["claim-counter-example"]
 for prefix, out, n, case in (
     (512, 128, 1, "one branch"),
@@ -617,6 +834,13 @@ print(f"greedy, n = 4: {len(same)} text, {llm.engine.stats().num_copied_blocks} 
 # A step may plan several copies. The backend executes them in the planned order, before its forward pass writes anything.
 # Here B and C leave block 1. Then A, its last holder, is preempted, so block 1 is free. Y needs a copy of block 2, and
 # gets block 1:
+
+# %% [markdown] lang="zh" en="79fa872b"
+# 只有一个分支时，没有可以共享的对象；四个不同的提示词也一样。贪心解码的几个分支会把同一个文本算四遍，还要多付复制的代价。如果不共享也放得下所有请求，那么省下的块也不会让更多请求进来。
+#
+# ## 一步之内的多次复制
+#
+# 一步里可能计划了好几次复制。后端按计划的顺序执行它们，然后这一轮前向才开始写。在下面的例子里，B 和 C 离开 1 号块。接着，它的最后一个持有者 A 被抢占，1 号块就空了出来。Y 需要复制 2 号块，拿到的正是 1 号块：
 
 # %% tags=["claim-copy-order"]
 cache = KVCacheManager(num_blocks=4, block_size=4, enable_prefix_caching=False)
@@ -674,6 +898,30 @@ for _ in range(2):
 #
 # Here is one of the thirteen. Inside the cache a request's table is `sequence.table`, and `_copy` is the copy on write
 # that you wrote in 8.2. All texts are right, and in the end the memory is full:
+#
+# ```python
+# def _copy(self, sequence, i):
+#     src = sequence.table[i]
+#     (sequence.table[i],) = self.pool.allocate(1)
+#     return CacheOp("copy", src, sequence.table[i])
+# ```
+
+# %% [markdown] lang="zh" en="55d0c24e"
+# 1 号块被读了两次，然后被覆盖。顺序一反，B 和 C 继承的就是陌生人的过去。而且，引擎在一轮前向之前做完所有复制：再晚一点，复制就会把兄弟分支的 token 一起带走。
+#
+# ## 练习 8.5 - 找出 bug
+#
+# 难度 4/5 · 重要性 4/5 · 25 分钟 · 约 25 行
+#
+# 为分叉和写时复制写一个测试。它会收到 `make`，`make(8, 4)` 就是一个新缓存，有 8 个块，每块 4 个槽位。缓存有错，就抛出 AssertionError。有十三个坏缓存在等着你。
+#
+# - 建一个请求：`a = CacheUser("a", tokens)`。`cache_requests.prefill(cache, a)` 计算它的提示词。
+# - `cache_requests.fork(cache, a, 1)` 是一个分支。`cache_requests.decode(cache, b, 9)` 存入一个 token，并返回复制操作。
+# - `cache_requests.start(cache, a, 12)` 预留 12 个 token 的位置，`compute(cache, a)` 计算其中已有的 token。
+# - `cache.append(b, n)` 为 b 的后 n 个 token 腾出位置，并返回复制操作。`cache.cow_if_shared(b)` 返回一次复制，或者 `None`。位置不够时，两者都抛出 NoFreeBlocksError，而且什么都不变。`cache.free(b)` 结束 b。
+# - `cache.pool.ref_count(block)`、`cache.pool.num_free` 和 `b.block_table` 显示当前状态。
+#
+# 下面是十三个里的一个。在缓存内部，请求的表是 `sequence.table`，`_copy` 就是你在 8.2 里写的写时复制。所有文本都正确，可是内存最终会被占满：
 #
 # ```python
 # def _copy(self, sequence, i):
@@ -755,6 +1003,27 @@ my_tests = bugs_caught(my_tests, "08")
 # Suppose that there is no fork. One request has computed the prompt of 512 tokens, and three more come with the same. A
 # **prefix cache** lets them find full blocks by content (lesson 09).
 
+# %% [markdown] lang="zh" en="274ee997"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 每个漏网的 bug，检查都会说该往哪里看。`refuses(NoFreeBlocksError, lambda: ...)` 可以直接用。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 三个分支，6 个 token，每块 4 个槽位。让它们一个接一个地写，每次都比较表、复制操作和计数。再把它们逐个释放。然后换一个小内存，装不下一次复制再加一个新块。
+#
+# </details>
+# <details><summary>提示 3：正确的缓存被拒绝了</summary>
+#
+# 不要指望块的编号是某个固定值。写之前先把表存下来，再和它比较。
+#
+# </details>
+#
+# ## 自测
+#
+# 假设没有分叉。一个请求已经算完了 512 个 token 的提示词，又来了三个提示词相同的请求。**前缀缓存**让它们按内容找到写满的块（第 09 课）。
+
 # %% tags=["self-check"]
 predict("08.again", value=None)
 
@@ -772,6 +1041,19 @@ predict("08.again", value=None)
 # [PR #10980](https://github.com/vllm-project/vllm/pull/10980) turned n samples into n requests. Beam search became
 # `LLM.beam_search`, which sends new requests at each step. What follows: no fork, and one mechanism for everything.
 # Without the prefix cache, n samples store and compute the prompt n times. With it, the price is this:
+
+# %% [markdown] lang="zh" en="bf6df9ec"
+# ## 在生产系统中
+#
+# 以下是 2026 年阅读各项目 main 分支所见。**vLLM 的 n 个样本不再分叉，SGLang 的也一样。**
+#
+# | n 个样本 | vLLM V0，已移除 | vLLM V1 |
+# |---|---|---|
+# | 是什么 | 一个组，分叉得来 | n 个请求，`ParentRequest` |
+# | 共享什么 | 所有的块 | 写满的块，靠前缀缓存 |
+# | 尾块 | 写时复制 | 各自重新计算 |
+#
+# [PR #10980](https://github.com/vllm-project/vllm/pull/10980) 把 n 个样本变成了 n 个请求。束搜索变成了 `LLM.beam_search`，每一步都发出新的请求。好处是：不再需要分叉，一种机制管所有的事。没有前缀缓存，n 个样本就要把提示词存 n 遍、算 n 遍。有了它，代价是这样：
 
 # %% tags=["claim-production"]
 for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", True)):
@@ -795,6 +1077,11 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 # Copy-on-write itself has come back to V1 by another door. A hit in the prefix cache may end inside a block, if blocks are
 # large. Then the block is copied before the request writes (`_apply_cow`, `KVCacheBlockCopy`).
 
+# %% [markdown] lang="zh" en="2441975f"
+# 36 个块对 39 个块，外加 48 个 token。后来的每个请求至少要自己算提示词的最后一个 token，而命中只能是整块。所以 32 个块里它找到 31 个，最后一块要重新算，存进自己的块里。有一步看不出差别：那时这三个请求还没有存下任何回答。
+#
+# 写时复制又从另一扇门回到了 V1。如果块很大，前缀缓存的命中可能在块的中间结束。这时要先复制这个块，请求才能写（`_apply_cow`、`KVCacheBlockCopy`）。
+
 # %% [markdown] lang="en" tags=["limits"]
 # > **What this does not show**
 # >
@@ -802,6 +1089,14 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 # > - The published experiment. We have its mean lengths, and neither its prompts nor its model.
 # > - Sharing between requests of different users: lesson 09.
 # > - Swapping. In this engine branches that are swapped out come back with blocks of their own.
+
+# %% [markdown] lang="zh" en="bb5eb622"
+# > **本课没有说明的**
+# >
+# > - 时间。我们没有测复制要多久，也没有测吞吐量。
+# > - 论文里的实验。我们只有它的平均长度，没有它的提示词，也没有它的模型。
+# > - 不同用户的请求之间的共享：见第 09 课。
+# > - 换出。在这个引擎里，被换出的分支换回来时，各有各的块。
 
 # %% [markdown] lang="en" tags=["question"]
 # ## Questions that people ask
@@ -816,6 +1111,20 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 #
 # Not by itself. Each branch's attention still reads the shared blocks. Kernels that read a shared prefix once for many
 # branches exist.
+#
+# </details>
+
+# %% [markdown] lang="zh" en="6a880fe5"
+# ## 大家常问的问题
+#
+# <details><summary>为什么不在分叉时就复制？</summary>
+#
+# 那样最后一个持有者也要复制。而且，如果一个分支还没写就结束了，这次复制就白做了。Hugging Face 的连续批处理确实在分叉时复制，这样更简单。
+#
+# </details>
+# <details><summary>共享也能少读一些吗？</summary>
+#
+# 单靠共享不能。每个分支的注意力仍要各自读一遍共享的块。一次读取共享前缀、供多个分支使用的内核是有的。
 #
 # </details>
 
@@ -838,3 +1147,22 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 # **Open exercise.** Pick which branch writes first, so that fewer blocks are held at the peak.
 #
 # **Back:** [07 · Block tables](lessons/07_block_tables.ipynb) · **Next:** [09 · Prefix caching](lessons/09_prefix_caching.ipynb)
+
+# %% [markdown] lang="zh" en="e5ba61cb"
+# ## 三句话总结
+#
+# - 分叉共享所有的块，并记下持有者的个数。要写的块如果有多个持有者，就先复制。
+# - 先取得，再复制，最后才放手。n 个分支对尾块复制 n - 1 次；如果提示词填满了最后一块，就一次也不用。
+# - 回答越长，省得越少：提示词为 512 个 token、n = 4、回答从 16 增加到 512 个 token 时，倍数从 3.67 降到 1.60。束搜索比采样省得更多。
+#
+# | 术语 | 英文 | 是什么 |
+# |---|---|---|
+# | 分叉 | fork | 同一批块上的第二张表 |
+# | 引用计数 | reference count | 有多少张表里有这个块 |
+# | 写时复制 | copy-on-write | 有人要写共享的块时，先复制它 |
+# | 并行采样 | parallel sampling | 同一个提示词的多个回答 |
+# | 束搜索 | beam search | 最可能的几个文本，每一步都有分叉和淘汰 |
+#
+# **开放练习。** 选一选由哪个分支先写，让峰值时占用的块更少。
+#
+# **上一课：** [07 · 块表](lessons/07_block_tables.ipynb) · **下一课：** [09 · 前缀缓存](lessons/09_prefix_caching.ipynb)
