@@ -14,14 +14,14 @@
 # %% [markdown] lang="zh" en="8c91099f"
 # # 07 · 块表
 #
-# **一个请求拆成了几块，谁也不介意。**
+# **一个请求拆成了几块，谁也不在意。**
 #
 # 90 到 120 分钟 · 只用 NumPy，不需要 GPU · 先学第 01 课和第 06 课
 #
 # 学完这一课，你能够：
 #
 # - 说出任何一个请求的任何一个 token 在哪个槽位里；
-# - 在互不相邻的块上写出注意力，并让引擎用它写出文本；
+# - 写出能在互不相邻的块上计算的注意力，并让引擎用它写出文本；
 # - 说出分页的代价：最后一块的末尾、一张表，以及更慢的 kernel。
 
 # %%
@@ -84,7 +84,7 @@ for slot, whose, run, right in ((48, "B", slice(48, 96), b_before), (96, "A", sl
 #   zeros.
 
 # %% [markdown] lang="zh" en="6189ba6f"
-# 放进槽位 48，这个 token 会毁掉 B 的第一个 token。放进槽位 96，谁也没有受损，可是注意力读的是 `k[0:49]`，读到的却是 B 的 token。两种情况都不报错。
+# 放进槽位 48，这个 token 会覆盖 B 的第一个 token。放进槽位 96，谁的数据也没坏，可是 A 的注意力读的是 `k[0:49]`，末尾读到的是 B 的 token，不是自己的。两种情况都不报错。
 #
 # 在[第 06 课](lessons/06_fragmentation.ipynb)的结尾，一个请求可以放在互不相邻的几块里。那就得有人记住它们都在哪里。这个想法来自操作系统：它给程序分配内存时，就是一页一页地给。
 #
@@ -108,7 +108,7 @@ svg(*pictures.block_table())
 #
 # $$\text{index} = j \;//\; B \qquad \text{offset} = j \;\%\; B \qquad \text{slot} = \text{table}[\text{index}] \times B + \text{offset}$$
 #
-# 先猜一猜，再拖动滑块：上下两处橙色的是同一个 token。`position` 加一，什么会变？走到一块的末尾呢？
+# 先猜一猜：每块 16 个槽位，块表是 [7, 3, 9]，位置 37 上的 token 在哪个槽位？再拖动滑块：上下两处橙色的是同一个 token。`position` 加一，什么会变？走到一块的末尾呢？
 
 # %%
 predict("07.slot", value=None)
@@ -205,7 +205,7 @@ slot_mapping = check("07.slot_mapping", slot_mapping)
 # </details>
 # <details><summary>提示 3：“padding stays -1”这一项不通过</summary>
 #
-# 在 Python 里，`-1 // 16` 是 -1，`-1 % 16` 是 15。于是填充会找到最后一块的最后一个槽位。
+# 在 Python 里，`-1 // 16` 是 -1，`-1 % 16` 是 15。于是填充会落到表里最后一块的最后一个槽位上。
 #
 # </details>
 #
@@ -215,8 +215,8 @@ slot_mapping = check("07.slot_mapping", slot_mapping)
 #
 # 所有请求的 K 都放在一个**池**里，形状为 [N 个块, B 个槽位, K 个头, D]。V 放在另一个同样的池里。写出 `write_kv(k, v, k_pool, v_pool, slots)`：k 和 v 的形状都是 [T, K, D]，其中第 i 个 token 写进槽位 `slots[i]`。
 #
-# - 两个池都就地修改。槽位 -1 跳过。
-# - NumPy 会一声不响地把一个头铺到所有头上。所以，k 或 v 的形状如果不是 [T, K, D]，就抛出 `ValueError`，而且要在存入任何内容之前。
+# - 两个池都就地修改。槽位为 -1 的跳过。
+# - NumPy 会一声不响地把一个头广播到所有头上。所以，k 或 v 的形状如果不是 [T, K, D]，就抛出 `ValueError`，而且要在存入任何内容之前。
 
 
 # %% exercise="write_kv"
@@ -325,7 +325,7 @@ assert np.array_equal(got, a_wanted)
 #
 # - `key` 和 `value` 的形状都是 [头数, 头的大小]。形状不对就抛出 `ValueError`。
 # - 位置小于 0，也抛出 `ValueError`。报错之后，什么都没有改变。
-# - 表里已经有这个位置的空间。怎样腾出空间，后面再说。
+# - 表里已经有放这个位置的块。怎样添加块，后面再说。
 
 
 # %% exercise="MyPool"
@@ -394,9 +394,9 @@ MyPool = check("07.mend_pool", MyPool)
 #
 # ## 一次只看一块
 #
-# `gather` 在每一层、为每个 token 都要把整个上下文拷贝一遍。kernel 应该直接在原处读每一块。可是 softmax 要除以所有 token 的总和，怎么能一块一块地算呢？
+# 每来一个 token，`gather` 在每一层都要把整个上下文拷贝一遍。kernel 应该直接在原处读每一块。可是 softmax 要除以一个对所有 token 求的和，怎么能一块一块地算呢？
 #
-# 只保留三样东西：目前最大的分数 $m$、权重之和 $\ell$，以及值的加权和 $o$。来了一块，它的分数是 $s_i$，值是 $v_i$，最大值可能升到 $m'$。这时，之前累加的一切都大了同一个倍数，把它们缩小就行：
+# 只保留三样东西：目前最大的分数 $m$、权重之和 $\ell$，以及值的加权和 $o$。来了一块，它的分数是 $s_i$，值是 $v_i$，最大值可能升到 $m'$。这时，之前累加的一切都偏大了，而且偏大的倍数相同，把它们缩小就行：
 #
 # $$m' = \max(m, \max_i s_i) \qquad \ell' = \ell\, e^{m - m'} + \sum_i e^{s_i - m'} \qquad o' = o\, e^{m - m'} + \sum_i e^{s_i - m'}\, v_i$$
 #
@@ -434,8 +434,8 @@ print(f"one block at a time {out / total:.6f}, all at once {whole @ np.concatena
 #
 # 写出 `paged_attention(q, k_pool, v_pool, block_table, context_len, scale)`：一个查询 [H, D]，看前 `context_len` 个 token，返回 [H, D]。
 #
-# - 一次只看一块。检查会测量内存，确认你从没有同时拿着整个上下文。
-# - 上下文之后的槽位不能算数，不管里面是什么：这里是 NaN。而上下文里面的 NaN，必须在结果里看得出来。
+# - 一次只看一块。检查会测量内存，确认你从来没有一次持有整个上下文。
+# - 上下文之后的槽位不能计入，不管里面是什么：这里是 NaN。而上下文里面的 NaN，必须在结果里看得出来。
 # - 在哪里停，由 `context_len` 决定，而不是表里的 0。再往后的表项可能毫无意义。
 # - 查询头 h 读第 h // (H // K) 个 K/V 头，和[第 04 课](lessons/04_gqa_and_mla.ipynb)一样。所以 `q.reshape(K, H // K, D)` 里，每个 K/V 头对应一行。
 # - 上下文为 0 个 token 时，返回全零。
@@ -502,7 +502,7 @@ paged_attention = check("07.paged_attention", paged_attention)
 #
 # </details>
 #
-# 它和在一整个数组上算的注意力相等吗？用 float64，在一块末尾前后的每个长度上都试一遍：
+# 它和在一个完整的数组上算出的注意力相等吗？用 float64，把块末尾前后的各个长度都试一遍：
 
 # %% tags=["claim-paged-dense"]
 order = np.array([9, 4, 11, 2, 7, 1], np.int32)  # of 12 blocks
@@ -529,7 +529,7 @@ assert worst < 1e-12
 # every other entry by one place. Which columns grow with the number of free blocks?
 
 # %% [markdown] lang="zh" en="3da33688"
-# ## 沿着表走
+# ## 一步一步填表
 #
 # 表由谁来填？一个请求开始时，先拿到放提示词的块。之后每来一个 token：最后一块还有空位，就用下一个槽位；满了，就取一个空闲块，接在表的后面。就这么简单。
 #
@@ -686,7 +686,7 @@ print(f"{engine.stats().num_free_blocks} of 24 blocks are free again")
 # freed blocks wait in reverse. Formula, engine and picture count the same blocks.
 
 # %% [markdown] lang="zh" en="e8f987e1"
-# 两个请求的块交错在一起，文本却毫无察觉。来看这样的表怎样变长：三个请求，每块 4 个槽位，还是用你的管理器。先选中滑块，再按方向键。第 3 步，A 的块 1 和块 2 满了。它的第九个 token 用上了块 8，因为中间的都归别人了。一个请求结束时，最后一块最先释放，所以释放的块是倒着排队的。公式、引擎和图，数出来的块是一样的。
+# 两个请求的块交错在一起，文本却不受任何影响。来看这样的表怎样变长：三个请求，每块 4 个槽位，还是用你的管理器。先选中滑块，再按方向键。第 3 步，A 的块 1 和块 2 满了。它的第九个 token 用上了块 8，因为中间的块都归别人了。一个请求结束时，最后一块最先释放，所以释放的块是倒着排队的。公式、引擎和图，数出来的块数一样。
 
 # %%
 engine = LLMEngine(
@@ -759,11 +759,11 @@ picture(pictures.tails, lengths=stored, block_size=16, height=2.6)
 # Then why not blocks of 1 slot?
 
 # %% [markdown] lang="zh" en="ded69fdf"
-# 所以“零”是错的：如果这份合成记录里的所有请求同时都在，浪费就是 0.98 GB。这并不多。
+# 所以“零”是错的：如果这份合成的请求记录里，所有请求同时都在内存里，浪费就是 0.98 GB。这并不多。
 #
 # ## 代价二：表
 #
-# 那为什么不用只有 1 个槽位的块？
+# 那为什么不用只有 1 个槽位的块？先猜一猜：表项是 int32，每块 16 个槽位，8,192 个 token 的请求，它的表有多大？
 
 # %%
 predict("07.table_bytes", value=None)
@@ -839,7 +839,7 @@ for B in (4, 16, 64, 256, 1024):
 #
 # ## 代价三：kernel
 #
-# 别人测出来是多少？以下都是各位作者自己报告的，时间是 2023 年和 2024 年：
+# 别人测出来是多少？下面是表中注明的作者在 2023 年和 2024 年报告的数字：
 #
 # | 报告的数字 | 测的是什么 |
 # |---|---|
@@ -853,7 +853,7 @@ for B in (4, 16, 64, 256, 1024):
 # | 最多 2.8 倍 | vLLM 自己的解码 kernel 的延迟，相对于 FlashAttention-2 的（vAttention） |
 # | 最多 1.9 倍 | vLLM 的解码 kernel，块大小为 128 时的延迟相对于 16 时（vAttention） |
 #
-# 常有人引用这样的数字，说“分页让服务器慢了三分之一”。可是后五行都是单个 **kernel** 的用时，多半还是最坏的情况；37% 和 12% 只适用于 FlashAttention-2。况且，注意力只是一步里的一部分。
+# 常有人引用这样的数字，说“分页让服务器慢了三分之一”。可是后五行都是单个 **kernel** 的用时，多半还是最坏的情况；37% 和 12% 只适用于 FlashAttention-2。况且，注意力只是一步里的一部分。那么 kernel 慢了，整步会慢多少？先猜一猜。
 
 # %%
 predict("07.slower_step", value=None)
@@ -899,7 +899,7 @@ for S in (1024, 8192, 32_768):
 # ```
 
 # %% [markdown] lang="zh" en="3b9c6a97"
-# 只有当注意力几乎占满整步时，kernel 的开销才会变成整步的开销：上下文很长，批量很大。
+# 只有当注意力几乎占满整步时，kernel 的开销才会变成整步的开销：上下文很长，批也很大。
 #
 # ## 练习 7.6 - 找出 bug
 #
@@ -907,13 +907,13 @@ for S in (1024, 8192, 32_768):
 #
 # 你的函数会拿到 `make`，`make(6, 4)` 是一个新的缓存，有 6 个块，每块 4 个槽位。如果它的表是坏的，就抛出 AssertionError。有十个坏的在等着你。
 #
-# - `a = CacheUser("a", [1, 2, 3])` 是一个请求，它有 `block_table`。`start(cache, a)` 让它进来，并留出放它的 token 的空间；`start(cache, a, 0)` 则不留空间。
+# - `a = CacheUser("a", [1, 2, 3])` 是一个请求，它有 `block_table`。`start(cache, a)` 接纳它，并为它的 token 留出空间；`start(cache, a, 0)` 则不留空间。
 # - `compute(cache, a)` 为所有还没有存下的 token 一次腾出空间，并把它们存好。`decode(cache, a, token)` 再加一个 token。
 # - `cache.free(a)` 归还它的块，之后它的表是空的。
-# - `cache.pool` 有 `num_free`、`allocate(n)`、`release(blocks)` 和 `ref_count(block)`。块不够时，它抛出 `MemoryError`；重复归还，或者编号不是一个块，就抛出 `ValueError`：0 也不是。这时什么都没有改变。
+# - `cache.pool` 有 `num_free`、`allocate(n)`、`release(blocks)` 和 `ref_count(block)`。块不够时，它抛出 `MemoryError`；重复归还，或者给的编号不是块（0 也不算块），就抛出 `ValueError`。出错之后，什么都没有改变。
 # - 一个块的编号是几，由池决定。
 #
-# 十个里的一个。`compute` 会带着所有剩下的 token 调用 `append`：
+# 下面是十个中的一个。`compute` 会带着所有剩下的 token 调用 `append`：
 #
 # ```python
 # def append(self, request, n=1):
@@ -991,7 +991,7 @@ my_tests = bugs_caught(my_tests, "07")
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 让一个空请求一个 token 一个 token 地变长，每次都数一数它的块。再用 `start(cache, b, 0)` 开始第二个请求，让 `compute(cache, b)` 一次存下九个 token。然后申请太多，释放，再释放一次。
+# 从一个空请求开始，每次增加一个 token，都数一数它有几块。再用 `start(cache, b, 0)` 开始第二个请求，让 `compute(cache, b)` 一次存下九个 token。然后试试申请得太多、释放、再释放一次。
 #
 # </details>
 # <details><summary>提示 3：正确的缓存被拒绝了</summary>
@@ -1000,9 +1000,9 @@ my_tests = bugs_caught(my_tests, "07")
 #
 # </details>
 #
-# ## 自我检查
+# ## 自测
 #
-# 什么时候分页毫无好处？举一个例子：14 个请求，各有 112 个 token，预留得分毫不差。再自己算两个数：
+# 什么时候分页毫无好处？举一个例子：14 个请求，各有 112 个 token，预留得分毫不差。再自己算两个数：提示词 30 个 token，回答 35 个，每块 16 个槽位，请求结束时占几块？一个池有 100 个可用的块，每个请求存 100 个 token，能同时运行几个？
 
 # %% tags=["self-check", "claim-counter-example"]
 print(f"14 requests of 112 tokens: {14 * 112:,} slots in runs, {14 * -(-112 // 16) * 16:,} in blocks of 16")
@@ -1032,7 +1032,7 @@ predict("07.fit", value=None)
 #
 # | 本课 | vLLM | SGLang |
 # |---|---|---|
-# | 一块有几个槽位 | `--block-size` | `--page-size`，默认为 1 |
+# | 每块的槽位数 | `--block-size` | `--page-size`，默认为 1 |
 # | 一个请求的表 | `BlockTable`，一行，每项是一个块 | `ReqToTokenPool` 的一行，每个 token 对应一个槽位 |
 # | 新 token 写到哪里 | `slot_mapping` | `out_cache_loc` |
 # | 谁来分配块 | `BlockPool` | `TokenToKVPoolAllocator` |
@@ -1062,7 +1062,7 @@ predict("07.fit", value=None)
 # </details>
 
 # %% [markdown] lang="zh" en="534f598b"
-# > **这一课没有展示的**
+# > **这一课没有说明的事**
 # >
 # > - GPU 的 kernel。第 10 课会写一个。你测出的比值，是 NumPy 在 CPU 上的。
 # > - 现在的 kernel 怎么样。引用的数字是 2023 年和 2024 年的。
@@ -1108,7 +1108,7 @@ predict("07.fit", value=None)
 #
 # - 块表把位置变成槽位：table[j // B] × B + j % B。所以一个请求可以在任何地方、一块一块地变长。
 # - 在线 softmax 一次只需要一块：最大值变了多少，就把已有的缩小多少，再加上新的。
-# - 代价：每个请求最多 B - 1 个槽位、一张表，以及更慢的 kernel；但整步并不会慢那么多。
+# - 代价：每个请求最多浪费 B - 1 个槽位，还要一张表，kernel 也更慢；但整步并不会慢那么多。
 #
 # | 术语 | 英文 | 常见的说法 | 含义 |
 # |---|---|---|---|
