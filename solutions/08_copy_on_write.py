@@ -233,7 +233,7 @@ fork_table = check("08.fork", fork_table)
 #
 # ## 动手之前
 #
-# 先猜两个数，都是一个提示词分出四个分支的情形。随后你会在引擎里看到结果。
+# 先猜两个数，都是一个提示词分出四个分支的情形，每块 16 个槽位。第一问：提示词有 19 个 token，到所有分支结束为止，一共复制多少个块？第二问：提示词有 512 个 token，又复制多少个块？随后你会在引擎里看到结果。
 
 # %%
 predict("08.copies", value=None)
@@ -658,14 +658,14 @@ for prefix in (511, 512, 513):
 # ## What it saves
 #
 # Four branches store the prompt once in place of four times. But answers grow, and they are private. What is left of the
-# saving? And what is a saving worth?
+# saving? And what is a saving of 55% worth?
 
-# %% [markdown] lang="zh" en="8f4329d0"
+# %% [markdown] lang="zh" en="9e6851ef"
 # 512 个 token 正好填满 32 个大小为 16 的块，没有尾块要复制。多一个或少一个 token，就要复制三个块。
 #
 # ## 省了多少
 #
-# 四个分支只存一份提示词，而不是四份。但回答会变长，而且各归各的。省下来的还剩多少？省下这么多，又有多大用处？
+# 四个分支只存一份提示词，而不是四份。但回答会变长，而且各归各的。省下来的还剩多少？第一问：提示词有 512 个 token，四个分支，每块 16 个槽位，每个分支又写了 256 个 token。不共享的块数是共享时的多少倍？第二问：如果共享省下 55% 的块，同样的内存能放下多少倍的请求？
 
 # %%
 predict("08.saving", value=None)
@@ -1022,7 +1022,7 @@ my_tests = bugs_caught(my_tests, "08")
 #
 # ## 自测
 #
-# 假设没有分叉。一个请求已经算完了 512 个 token 的提示词，又来了三个提示词相同的请求。**前缀缓存**让它们按内容找到写满的块（第 09 课）。
+# 假设没有分叉。一个请求已经算完了 512 个 token 的提示词，又来了三个提示词相同的请求。**前缀缓存**让它们按内容找到写满的块（第 09 课），每块 16 个槽位。每个请求至少还要自己算一个 token，而且命中只能是整块。这三个请求一共要重新计算多少个 token？
 
 # %% tags=["self-check"]
 predict("08.again", value=None)
