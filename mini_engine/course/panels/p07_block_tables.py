@@ -62,6 +62,7 @@ def address(figure: Figure, block_size: int, context: int, position: int) -> str
     from matplotlib.patches import Patch
 
     patches = [Patch(facecolor=colour, edgecolor=GREY, label=name) for name, colour in KINDS.items()]
+    patches[THIS].set(edgecolor=INK, linewidth=1.6)  # as in the rows: a frame, which tells it without colour too
     figure.legend(handles=patches, loc="lower center", ncols=len(KINDS), fontsize=8, handlelength=1, columnspacing=1.2)
     shown = ", ".join(map(str, table[:8])) + (", ..." if len(table) > 8 else "")
     return (
@@ -72,13 +73,16 @@ def address(figure: Figure, block_size: int, context: int, position: int) -> str
 
 
 def _grid(axes: Axes, kinds: list[int], num_rows: int, starts: list[tuple[int, str]], size: float) -> None:
-    """Slots in rows, coloured by kind; a number in the slot where a block starts."""
+    """Slots in rows, coloured by kind, this token's in a frame; a number in the slot where a block starts."""
     from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Rectangle
 
     cells = [*kinds, *[OUTSIDE] * (num_rows * PER_ROW - len(kinds))]
     rows = [cells[i : i + PER_ROW] for i in range(0, len(cells), PER_ROW)]
     colours = ListedColormap([*KINDS.values(), "#FFFFFF00"])
     axes.pcolormesh(rows, cmap=colours, vmin=0, vmax=OUTSIDE, edgecolors="white", linewidth=1.2)
+    y, x = divmod(kinds.index(THIS), PER_ROW)
+    axes.add_patch(Rectangle((x, y), 1, 1, fill=False, edgecolor=INK, linewidth=1.6, clip_on=False))
     axes.set(xlim=(0, PER_ROW), ylim=(num_rows, 0))
     axes.set_axis_off()
     for start, text in starts:
@@ -92,7 +96,8 @@ def _entries(axes: Axes, table: list[int], index: int) -> None:
     """The entry that is looked up, and its neighbours."""
     first = max(0, min(index - 3, len(table) - 8))
     for place, i in enumerate(range(first, min(first + 8, len(table)))):
-        looks = {"facecolor": ORANGE if i == index else PALE, "edgecolor": GREY, "boxstyle": "round,pad=0.35"}
+        fill, edge, width = (ORANGE, INK, 1.6) if i == index else (PALE, GREY, 1.0)
+        looks = {"facecolor": fill, "edgecolor": edge, "linewidth": width, "boxstyle": "round,pad=0.35"}
         text = f"[{i}] → {table[i]}"
         axes.text(0.06 + 0.125 * place, 0.5, text, ha="center", va="center", color=INK, fontsize=8, bbox=looks)
     axes.set_axis_off()
@@ -127,7 +132,7 @@ def block_table() -> tuple[str, str]:
             f'<rect x="{x}" y="36" width="27" height="26" rx="3" fill="{fill}" stroke="#8A949E" stroke-width="0.8"/>'
         )
         if real:
-            shapes.append(label(x + 13, 54, str(i), ink=PAPER, size=12))
+            shapes.append(label(x + 13, 54, str(i), ink=INK if i == 9 else PAPER, size=12))
     shapes.append(label(430, 141, "the block table", bold=True, anchor="start"))
     for i, block in enumerate(table):
         x = 64 + 134 * i
@@ -146,7 +151,7 @@ def block_table() -> tuple[str, str]:
                 f'<rect x="{x + 17 * offset}" y="210" width="16" height="26" rx="2" fill="{fill}" stroke="#8A949E" stroke-width="0.6"/>'
             )
             if real:
-                shapes.append(label(x + 17 * offset + 8, 227, str(at), ink=PAPER, size=11))
+                shapes.append(label(x + 17 * offset + 8, 227, str(at), ink=INK if at == 9 else PAPER, size=11))
     for i, block in enumerate(table):
         shapes.append(arrow((86 + 134 * i, 152), (58 + 76 * block, 206)))
     words = (
