@@ -1091,7 +1091,7 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 # > - Swapping. In this engine branches that are swapped out come back with blocks of their own.
 
 # %% [markdown] lang="zh" en="bb5eb622"
-# > **本课没有说明的**
+# > **这一课没有说明的事**
 # >
 # > - 时间。我们没有测复制要多久，也没有测吞吐量。
 # > - 论文里的实验。我们只有它的平均长度，没有它的提示词，也没有它的模型。
