@@ -26,7 +26,7 @@ DECIMAL_COMMA = re.compile(
 )  # 20,9 or 0,066; 2,952 is in thousands
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?!\d|,)")
 NUMBER_AND_UNIT = re.compile(r"([+-]?[\d,_.]+(?:[eE][+-]?\d+)?(?:/\d+)?)\s*(.*)")
-WIDTH = 100  # characters
+WIDTH = 86  # characters
 ROUNDING = Fraction(1, 10**12)  # of a float that was computed, such as 22.5 * 1.024
 
 

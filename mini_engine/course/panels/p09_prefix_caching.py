@@ -55,7 +55,7 @@ def ttft(figure: Figure, prefix: int, prompt: int, mfu: int) -> str:
         bars.text(x, value * 1000, _ms(value), ha="center", va="bottom", fontsize=8)
     bars.axhline(floor * 1000, color=GREY, linewidth=1, linestyle=":")
     top = next(top for top in (200, 500, 1000, 2000, 5000, 10000, 20000) if cold * 1100 < top)
-    bars.set(ylabel="ms at least; dotted: weights read", ylim=(0, top), title="this prompt")
+    bars.set(ylabel="ms at least; dotted: weights read", ylim=(0, top), title=f"a prompt of {prompt:,} tokens")
     end = max(prefix + 8000, prompt)
     lengths = sorted(
         {*range(max(prefix, 100), end + 1, 100), prompt} if prompt >= prefix else {*range(100, end + 1, 100)}
