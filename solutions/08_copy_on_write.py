@@ -20,9 +20,9 @@
 #
 # 学完这一课，你能够：
 #
-# - 分叉一张块表，写出让各分支互不干扰的那次复制，而且顺序经得起内存耗尽；
+# - 分叉一张块表，写出让各分支互不干扰的复制，步骤的顺序在内存用尽时也不出错；
 # - 在运行之前就说出 n 个分支占多少块，其中多少块是复制来的；
-# - 看到公开的节省数字，分清哪些属于并行采样、哪些属于束搜索，并说出 2026 年还有谁在复制。
+# - 分清公开的节省数字里，哪些属于并行采样、哪些属于束搜索，并说出 2026 年还有谁在复制。
 
 # %%
 from fractions import Fraction
@@ -55,9 +55,9 @@ from mini_engine.geometry import sharing_saving
 # %% [markdown] lang="zh" en="b669c507"
 # ## 痛点
 #
-# 一个提示词有 512 个 token，你想要四个回答，从中挑最好的。于是送进去四个请求。这里用 `AuditBackend` 代替模型。提示词会在内存里躺四份。
+# 一个提示词有 512 个 token，你想要四个回答，从中挑最好的。于是提交四个请求。这里用 `AuditBackend` 代替模型。提示词会在内存里存四份。
 #
-# 在第 07 课里，请求通过块表找到自己的 token。那为什么不让四个请求共用一张表？用真正的数组试试：提示词有 6 个 token，每块 4 个槽位。B 拿到 A 的表的一份副本，然后各写各的 token。
+# 在第 07 课里，请求通过块表找到自己的 token。那为什么不让四个请求共用一张表？用真正的数组试试：提示词有 6 个 token，每块 4 个槽位。B 拿到 A 的块表的一份副本，然后各写各的 token。
 
 # %% tags=["claim-four-times", "claim-clobbered"]
 prompt = [7 * i % 50 for i in range(512)]
@@ -94,7 +94,7 @@ print("B writes 77, and now A reads", read(table_a, 6))
 # this. `Hopes` shares every block and never copies:
 
 # %% [markdown] lang="zh" en="41bb8294"
-# 两张表都指向 2 号块的 2 号槽位。谁最后写，谁就赢，而且不会报错。放到真正的引擎里是什么样子？`Hopes` 共享所有的块，却从不复制：
+# 两张表都指向块 2 的槽位 2。谁最后写，就留下谁的，而且不会报错。放到真正的引擎里是什么样子？`Hopes` 共享所有的块，却从不复制：
 
 # %% tags=["claim-wrong-text"]
 question = "The old lady was not at all pleased with the visit of her nephew, and"
@@ -135,17 +135,17 @@ for manager in (KVCacheManager, Hopes):
 # How high does it get with four branches?
 
 # %% [markdown] lang="zh" en="086b98ba"
-# 只有 3 号分支说的话没变：它是最后写的。其他分支读到的是它的 token，而不是自己的，谁也不会察觉。
+# 只有分支 3 的文本没变：它是最后写的。其他分支读到的是它的 token，而不是自己的，谁也不会察觉。
 #
 # ## 先共享，有人写才复制
 #
-# 同一个请求的两个**分支**可以一直读同一个块。危险的只有写。操作系统的做法是先共享，等到有人要写的那一刻再复制。这就是**写时复制**（copy-on-write）。
+# 同一个请求的两个**分支**可以一直读同一个块。只有写才危险。操作系统的做法是先共享，等到有人要写的那一刻再复制。这就是**写时复制**（copy-on-write）。
 #
-# - **分叉**（fork）。新分支有一张自己的表，里面是同样的块。每个块多一个持有者。最后一个没有写满的块，也就是**尾块**，同样共享。
+# - **分叉**（fork）。新分支有一张自己的表，里面是同样的块。每个块多一个持有者。最后一块如果没有填满，就是**尾块**，同样共享。
 # - **写。** 要写的块如果有多个持有者，就取一个新块，复制过去，再改自己的表。
 # - **最后一个持有者**直接在原地写。已经没有别人会受影响了。
 #
-# 持有者的个数就是这个块的**引用计数**。人们常说，共享一个提示词时它“加一”。那么四个分支时，它会到多少？
+# 持有者的个数就是这个块的**引用计数**。人们常说，共享一个提示词时它“加一”。那么，一个提示词分叉成四个分支时，它的第一个块的引用计数是多少？
 
 # %% tags=["diagram"]
 predict("08.holders", value=None)
@@ -168,14 +168,14 @@ svg(*pictures.fork_and_copy())
 # %% [markdown] lang="zh" en="a1fa1e73"
 # ## 练习 8.1 - 分叉
 #
-# 难度 2/5 · 重要性 5/5 · 10 分钟 · 约 3 行
+# 难度 2/5 · 重要性 5/5 · 10 分钟 · 大约 3 行
 #
-# 写 `fork_table(pool, table, num_tokens, block_size)`，返回新分支的块表。
+# 写出 `fork_table(pool, table, num_tokens, block_size)`，返回新分支的块表。
 #
 # - 新分支共享存放前 `num_tokens` 个 token 的那些块，顺序与父分支相同，尾块也包括在内。
 # - `table` 可能更长：父分支在后面预留的块仍归它自己，也不增加持有者。
 # - `pool.touch(blocks)` 给列表里的每个块加一个持有者。不要取新块。
-# - 返回一个新列表，`table` 保持原样。没有 token，就没有块。
+# - 返回一个新列表，`table` 保持原样。没有 token 时，返回空列表。
 #
 # 小例子：表是 `[5, 3, 8]`，6 个 token，每块 4 个槽位。分支的表是 `[5, 3]`。
 
@@ -225,7 +225,7 @@ fork_table = check("08.fork", fork_table)
 # 向上取整：`-(-num_tokens // block_size)`。列表的切片就是一个新列表。
 #
 # </details>
-# <details><summary>提示 3：“a last block that is not full is shared too” 这一项不通过</summary>
+# <details><summary>提示 3：“a last block that is not full is shared too”这一项不通过</summary>
 #
 # `num_tokens // block_size` 是向下取整，会漏掉提示词末尾的几个 token。
 #
@@ -248,7 +248,7 @@ predict("08.full", value=None)
 # %% [markdown] lang="zh" en="c9e68f72"
 # ## 内存满了也不出错的顺序
 #
-# 复制一次，要取一个新块，再放掉旧块。这两行很容易写反。只要还有空闲块，两种写法的结果一样。所以这里用一个只有一块的内存，由 A 和 B 共享：
+# 复制一次，要取一个新块，再放掉旧块。这两行很容易写反。只要还有空闲块，两种写法的结果一样。所以这里用一个只有一个块的内存，这个块由 A 和 B 共享：
 
 
 # %% tags=["claim-order"]
@@ -296,18 +296,18 @@ for manager in (GivesUpFirst, KVCacheManager):
 # or raises `NoFreeBlocksError`, and `self.pool.release([block])`. You move no numbers: the backend executes what you return.
 
 # %% [markdown] lang="zh" en="45566738"
-# 第一次尝试失败，这是应该的。可是计数已经降到 1，到了第二次，B 便以为这个块只归自己。规则由此而来：**先取得，再复制，最后才放手。**
+# 第一次尝试失败，这是应该的。可是计数已经降到 1，到了第二次，B 便以为这个块只归自己。规则由此而来：**先取新块，再复制，最后才放掉旧块。**
 #
 # ## 练习 8.2 - 写时复制
 #
-# 难度 4/5 · 重要性 5/5 · 20 分钟 · 约 8 行
+# 难度 4/5 · 重要性 5/5 · 20 分钟 · 大约 8 行
 #
 # 现在来写 `Hopes` 省掉的那个方法。引擎在写入 token 之前会调用 `cow_if_shared(request)`。
 #
 # - 下一个 token 写在位置 `request.num_computed_tokens`。它所在的块是 `request.block_table` 的某一项。
 # - 如果这一项还不存在，或者只有一个持有者，就返回 `None`，什么也不改。
-# - 否则就在同一个列表里，把这一项换成新块，并返回 `CacheOp("copy", src, dst)`。旧块少一个持有者，后面预留的块不动。
-# - 如果需要复制却没有空闲块，就让 `allocate` 的错误直接抛出去。此时什么都没有变。
+# - 否则就在同一个列表里，把这一项换成新块，并返回 `CacheOp("copy", src, dst)`。旧块少一个持有者，后面预留的块不变。
+# - 如果需要复制却没有空闲块，就让 `allocate` 的错误直接抛出去。此时什么都没有改变。
 #
 # 你会用到 `self.block_size`、`self.pool.ref_count(block)`、`self.pool.allocate(1)`（返回只含一个块的列表，或者抛出 `NoFreeBlocksError`）和 `self.pool.release([block])`。数据不用你搬：后端会执行你返回的操作。
 
@@ -360,7 +360,7 @@ MyKVCacheManager = check("08.cow", MyKVCacheManager)
 #
 # </details>
 #
-# 现在把你写的两部分装进真正的引擎。它说的话必须和用自带缓存时一样。然后看看数组：处理完 19 个 token 的提示词，2 号块是一个存了 3 个 token 的尾块。先把它保存下来，让所有分支都写一次，再逐层比较。
+# 现在把你写的两部分装进真正的引擎。它写出的文本必须和用自带缓存时一样。然后看看数组：处理完 19 个 token 的提示词之后，块 2 是尾块，存了 3 个 token。先保存一份它的内容，让所有分支都写一次，再逐层比较。
 
 # %% tags=["claim-own-cow", "claim-sibling-unchanged"]
 mine = with_fork(fork_table, MyKVCacheManager)
@@ -423,13 +423,13 @@ assert len(set(written.values())) == len(written) > 1  # another key for every o
 # - `self._take()` returns a blank block with `ref_count` 1, or raises `MemoryError`. Then nothing may have changed.
 
 # %% [markdown] lang="zh" en="65a55ff5"
-# 每个分支的 3 号槽位里都是自己的 token，谁也没有受到影响。
+# 每个分支的槽位 3 里都是自己的 token，其他分支不受影响。
 #
 # ## 练习 8.3 - 修好它
 #
-# 难度 3/5 · 重要性 4/5 · 15 分钟 · 约 15 行
+# 难度 3/5 · 重要性 4/5 · 15 分钟 · 大约 15 行
 #
-# 下面是 `BlockAllocator` 的 `append`，一个下午写出来的。它有三处毛病。其中一处是：`elif` 永远走不到，因为根本没有 fork。
+# 下面是 `BlockAllocator` 的 `append`，花一个下午写成。它有三处错误。其中一处是：`elif` 永远走不到，因为根本没有分叉的方法。
 #
 # ```python
 # def append(self, sequence, token):
@@ -447,9 +447,9 @@ assert len(set(written.values())) == len(written) > 1  # another key for every o
 #
 # 在子类里把两个方法都写出来。
 #
-# - `fork(sequence)` 返回 `Sequence(blocks)`：块是同样的块，列表是自己的列表。每个块的 `ref_count` 加一，不取新块。
-# - `append(sequence, token)` 返回需要做的复制：由（旧块编号，新块编号）组成的列表。如果用的是新块，或者在原地写，列表为空。写满的块不会再写，所以它的持有者不变。
-# - `self._take()` 返回一个 `ref_count` 为 1 的空白块，或者抛出 `MemoryError`。抛出时，什么都不能已经改动。
+# - `fork(sequence)` 返回 `Sequence(blocks)`：里面是同样的块，但列表是新建的。每个块的 `ref_count` 加一，不取新块。
+# - `append(sequence, token)` 返回需要做的复制：由（旧块编号，新块编号）组成的列表。如果用的是新块，或者在原地写，列表为空。填满的块不会再写，所以它的持有者不变。
+# - `self._take()` 返回一个 `ref_count` 为 1 的空白块，或者抛出 `MemoryError`。抛出时，必须什么都没有改变。
 
 
 # %% exercise="mend"
@@ -514,18 +514,18 @@ MyAllocator = check("08.mend", MyAllocator)
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 先写 `copy = self._take()`。然后是 token，然后是计数，最后是表。记下（旧编号，新编号），到末尾返回；没有复制就返回空列表。
+# 先写 `copy = self._take()`。然后依次处理 token、计数和表。记下（旧编号，新编号），最后返回；没有复制就返回空列表。
 #
 # </details>
-# <details><summary>提示 3：“branches of a fork do not see each other's tokens” 这一项不通过</summary>
+# <details><summary>提示 3：“branches of a fork do not see each other's tokens”这一项不通过</summary>
 #
-# `Sequence(sequence.blocks)` 让两个分支用了同一个列表。复制一份。
+# `Sequence(sequence.blocks)` 让两个分支用了同一个列表。要复制一份。
 #
 # </details>
 #
 # ## 看一次分叉
 #
-# 一个提示词有 7 个 token，用 `engine.fork` 手动分叉两次，每个分支接着写不同的 token。动画从分叉那一刻打开。接下来会复制哪个块，复制几次，为什么不是 1 号块？点一下滑块，再按向右的方向键，或者看第二张图。
+# 一个提示词有 7 个 token，用 `engine.fork` 手动分叉两次，每个分支接着写不同的 token。动画打开时停在分叉那一刻。接下来会复制哪个块，复制几次，为什么不是块 1？先选中滑块，再按向右的方向键，或者看第二张图。
 
 # %%
 forked = LLMEngine(EngineConfig(num_blocks=12, block_size=4, enable_prefix_caching=False), AuditBackend(), record=True)
@@ -561,15 +561,15 @@ frame(forked, 1)
 # %% [markdown] lang="zh" en="41464727"
 # ## 练习 8.4 - 数一数块
 #
-# 难度 2/5 · 重要性 4/5 · 10 分钟 · 约 4 行
+# 难度 2/5 · 重要性 4/5 · 10 分钟 · 大约 4 行
 #
-# 写 `count_blocks(prefix, out, n, block)`。一个有 `prefix` 个 token 的提示词分叉成 n 个分支，每个分支又存了 `out` 个 token，至少 1 个。返回三个数：
+# 写出 `count_blocks(prefix, out, n, block)`。一个有 `prefix` 个 token 的提示词分叉成 n 个分支，每个分支又存了 `out` 个 token，至少 1 个。返回三个数：
 #
 # - **shared**：被提示词填满的块；
-# - **private**：所有分支的其余块；
-# - **copied**：private 的块里，有多少个一开始是复制来的。
+# - **private**：所有分支其余的块；
+# - **copied**：private 的块里，有多少块最初是复制来的。
 #
-# n = 1 时同样这样数，并且没有复制。
+# n = 1 时也这样数，只是没有复制。
 #
 # 小例子：`count_blocks(6, 3, 2, 4)` 等于 `(1, 4, 1)`。
 
@@ -615,10 +615,10 @@ count_blocks = check("08.blocks", count_blocks)
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 一个分支有 `prefix + out` 个 token，换算成块时向上取整。减去共享的块，再乘以 n。复制次数：如果提示词在块的中间结束，除一个分支外都要复制。
+# 一个分支有 `prefix + out` 个 token，换算成块时向上取整。减去共享的块，再乘以 n。复制次数：如果提示词在块的中间结束，那么除了一个分支，其余都要复制。
 #
 # </details>
-# <details><summary>提示 3：“the tail of the prefix counts for each branch” 这一项不通过</summary>
+# <details><summary>提示 3：“the tail of the prefix counts for each branch”这一项不通过</summary>
 #
 # 提示词末尾的几个 token 和回答开头的几个在同一个块里。先相加，再取整。
 #
@@ -661,11 +661,11 @@ for prefix in (511, 512, 513):
 # saving? And what is a saving of 55% worth?
 
 # %% [markdown] lang="zh" en="9e6851ef"
-# 512 个 token 正好填满 32 个大小为 16 的块，没有尾块要复制。多一个或少一个 token，就要复制三个块。
+# 512 个 token 正好填满 32 个块，每块 16 个槽位，没有尾块要复制。多一个或少一个 token，就要复制三个块。
 #
 # ## 省了多少
 #
-# 四个分支只存一份提示词，而不是四份。但回答会变长，而且各归各的。省下来的还剩多少？第一问：提示词有 512 个 token，四个分支，每块 16 个槽位，每个分支又写了 256 个 token。不共享的块数是共享时的多少倍？第二问：如果共享省下 55% 的块，同样的内存能放下多少倍的请求？
+# 四个分支只存一份提示词，而不是四份。但回答会变长，而且由各分支各存一份。省下来的还剩多少？第一问：提示词有 512 个 token，四个分支，每块 16 个槽位，每个分支又写了 256 个 token。不共享的块数是共享时的多少倍？第二问：如果共享省下 55% 的块，同样的内存能放下多少倍的请求？
 
 # %%
 predict("08.saving", value=None)
@@ -713,7 +713,7 @@ panel(
 # %% [markdown] lang="zh" en="2d54b9c8"
 # ## 实测：并行采样与束搜索
 #
-# **并行采样**只分叉一次。**束搜索**（beam search）保留最可能的 n 个文本。每一步，给每个文本都试几个不同的下一个 token，从所有结果里留下最可能的 n 个。一个文本如果有两种续写留了下来，就分叉；一种也没留下，就到此为止。所以各个束连回答也能共享，一直共享到它们分开的地方。
+# **并行采样**只分叉一次。**束搜索**（beam search）保留最可能的 n 个文本。每一步，给每个文本都试几个不同的下一个 token，从所有结果里留下最可能的 n 个。一个文本如果有两种续写留了下来，就分叉；一种也没留下，就此结束。所以各个束连回答也能共享，一直共享到它们分开的地方。
 #
 # 两者都在真正的引擎里运行。采样不需要模型，因为只有长度起作用。提示词和回答的长度取两个数据集的平均值。“saved”指块表的所有项里，有多大比例不需要单独占一个块，按所有解码步累计。它不会超过 (n - 1) / n，也就是“limit”那一列。“paper”是 Kwon et al. 2023 年论文的图 15，模型是 OPT-13B。
 
@@ -836,11 +836,11 @@ print(f"greedy, n = 4: {len(same)} text, {llm.engine.stats().num_copied_blocks} 
 # gets block 1:
 
 # %% [markdown] lang="zh" en="79fa872b"
-# 只有一个分支时，没有可以共享的对象；四个不同的提示词也一样。贪心解码的几个分支会把同一个文本算四遍，还要多付复制的代价。如果不共享也放得下所有请求，那么省下的块也不会让更多请求进来。
+# 只有一个分支时，没有谁可以共享；四个不同的提示词也一样。贪心解码时，四个分支把同一段文本算四遍，还要付出复制的代价。如果不共享也放得下所有请求，那么省下的块也不会让更多请求进来。
 #
 # ## 一步之内的多次复制
 #
-# 一步里可能计划了好几次复制。后端按计划的顺序执行它们，然后这一轮前向才开始写。在下面的例子里，B 和 C 离开 1 号块。接着，它的最后一个持有者 A 被抢占，1 号块就空了出来。Y 需要复制 2 号块，拿到的正是 1 号块：
+# 一步里可能计划了好几次复制。后端按计划的顺序执行它们，全部做完之后，这一轮前向才开始写。在下面的例子里，B 和 C 离开块 1。接着，它的最后一个持有者 A 被抢占，块 1 就空了出来。Y 需要复制块 2，拿到的正是块 1：
 
 # %% tags=["claim-copy-order"]
 cache = KVCacheManager(num_blocks=4, block_size=4, enable_prefix_caching=False)
@@ -907,21 +907,21 @@ for _ in range(2):
 # ```
 
 # %% [markdown] lang="zh" en="55d0c24e"
-# 1 号块被读了两次，然后被覆盖。顺序一反，B 和 C 继承的就是陌生人的过去。而且，引擎在一轮前向之前做完所有复制：再晚一点，复制就会把兄弟分支的 token 一起带走。
+# 块 1 被读了两次，然后被覆盖。顺序一反，B 和 C 接手的就是别的请求的上下文。而且，引擎在这一轮前向之前做完所有复制：再晚一点，就会把其他分支的 token 也复制过来。
 #
 # ## 练习 8.5 - 找出 bug
 #
-# 难度 4/5 · 重要性 4/5 · 25 分钟 · 约 25 行
+# 难度 4/5 · 重要性 4/5 · 25 分钟 · 大约 25 行
 #
-# 为分叉和写时复制写一个测试。它会收到 `make`，`make(8, 4)` 就是一个新缓存，有 8 个块，每块 4 个槽位。缓存有错，就抛出 AssertionError。有十三个坏缓存在等着你。
+# 为分叉和写时复制写一个测试。它会收到 `make`，`make(8, 4)` 就是一个新缓存，有 8 个块，每块 4 个槽位。如果缓存是坏的，就抛出 AssertionError。有十三个坏的在等着你。
 #
 # - 建一个请求：`a = CacheUser("a", tokens)`。`cache_requests.prefill(cache, a)` 计算它的提示词。
 # - `cache_requests.fork(cache, a, 1)` 是一个分支。`cache_requests.decode(cache, b, 9)` 存入一个 token，并返回复制操作。
 # - `cache_requests.start(cache, a, 12)` 预留 12 个 token 的位置，`compute(cache, a)` 计算其中已有的 token。
-# - `cache.append(b, n)` 为 b 的后 n 个 token 腾出位置，并返回复制操作。`cache.cow_if_shared(b)` 返回一次复制，或者 `None`。位置不够时，两者都抛出 NoFreeBlocksError，而且什么都不变。`cache.free(b)` 结束 b。
+# - `cache.append(b, n)` 为 b 再腾出 n 个 token 的位置，并返回复制操作。`cache.cow_if_shared(b)` 返回一次复制，或者 `None`。位置不够时，两者都抛出 NoFreeBlocksError，而且什么都没有改变。`cache.free(b)` 结束 b。
 # - `cache.pool.ref_count(block)`、`cache.pool.num_free` 和 `b.block_table` 显示当前状态。
 #
-# 下面是十三个里的一个。在缓存内部，请求的表是 `sequence.table`，`_copy` 就是你在 8.2 里写的写时复制。所有文本都正确，可是内存最终会被占满：
+# 下面是十三个中的一个。在缓存内部，请求的表是 `sequence.table`，`_copy` 就是你在 8.2 里写的写时复制。所有文本都正确，可是内存最终会被占满：
 #
 # ```python
 # def _copy(self, sequence, i):
@@ -1006,12 +1006,12 @@ my_tests = bugs_caught(my_tests, "08")
 # %% [markdown] lang="zh" en="274ee997"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 每个漏网的 bug，检查都会说该往哪里看。`refuses(NoFreeBlocksError, lambda: ...)` 可以直接用。
+# 每个漏网的 bug，检查都会告诉你该看哪里。`refuses(NoFreeBlocksError, lambda: ...)` 可以直接用。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 三个分支，6 个 token，每块 4 个槽位。让它们一个接一个地写，每次都比较表、复制操作和计数。再把它们逐个释放。然后换一个小内存，装不下一次复制再加一个新块。
+# 三个分支，6 个 token，每块 4 个槽位。让它们一个接一个地写，每次都比较表、复制操作和计数。再把它们逐个释放。然后换一个小内存，小到放不下一次复制再加一个新块。
 #
 # </details>
 # <details><summary>提示 3：正确的缓存被拒绝了</summary>
@@ -1022,7 +1022,7 @@ my_tests = bugs_caught(my_tests, "08")
 #
 # ## 自测
 #
-# 假设没有分叉。一个请求已经算完了 512 个 token 的提示词，又来了三个提示词相同的请求。**前缀缓存**让它们按内容找到写满的块（第 09 课），每块 16 个槽位。每个请求至少还要自己算一个 token，而且命中只能是整块。这三个请求一共要重新计算多少个 token？
+# 假设没有分叉。一个请求已经算完了 512 个 token 的提示词，又来了三个提示词相同的请求。**前缀缓存**让它们按内容找到填满的块（第 09 课），每块 16 个槽位。每个请求至少还要自己算一个 token，而且命中只能是整块。这三个请求一共要重新计算多少个 token？
 
 # %% tags=["self-check"]
 predict("08.again", value=None)
@@ -1045,15 +1045,15 @@ predict("08.again", value=None)
 # %% [markdown] lang="zh" en="bf6df9ec"
 # ## 在生产系统中
 #
-# 以下是 2026 年阅读各项目 main 分支所见。**vLLM 的 n 个样本不再分叉，SGLang 的也一样。**
+# 以下内容依据 2026 年各项目 main 分支的源码。**vLLM 的 n 个样本不再分叉，SGLang 的也不分叉。**
 #
 # | n 个样本 | vLLM V0，已移除 | vLLM V1 |
 # |---|---|---|
 # | 是什么 | 一个组，分叉得来 | n 个请求，`ParentRequest` |
-# | 共享什么 | 所有的块 | 写满的块，靠前缀缓存 |
+# | 共享什么 | 所有的块 | 填满的块，靠前缀缓存 |
 # | 尾块 | 写时复制 | 各自重新计算 |
 #
-# [PR #10980](https://github.com/vllm-project/vllm/pull/10980) 把 n 个样本变成了 n 个请求。束搜索变成了 `LLM.beam_search`，每一步都发出新的请求。好处是：不再需要分叉，一种机制管所有的事。没有前缀缓存，n 个样本就要把提示词存 n 遍、算 n 遍。有了它，代价是这样：
+# [PR #10980](https://github.com/vllm-project/vllm/pull/10980) 把 n 个样本变成了 n 个请求。束搜索变成了 `LLM.beam_search`，每一步都发出新的请求。结果是：不再有分叉，一种机制管所有的事。没有前缀缓存，n 个样本就要把提示词存 n 遍、算 n 遍。有了前缀缓存，代价如下：
 
 # %% tags=["claim-production"]
 for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", True)):
@@ -1078,9 +1078,9 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 # large. Then the block is copied before the request writes (`_apply_cow`, `KVCacheBlockCopy`).
 
 # %% [markdown] lang="zh" en="2441975f"
-# 36 个块对 39 个块，外加 48 个 token。后来的每个请求至少要自己算提示词的最后一个 token，而命中只能是整块。所以 32 个块里它找到 31 个，最后一块要重新算，存进自己的块里。有一步看不出差别：那时这三个请求还没有存下任何回答。
+# 36 个块对 39 个块，外加重算 48 个 token。后来的每个请求至少要自己算提示词的最后一个 token，而命中只能是整块。所以 32 个块里它找到 31 个，最后一块要重新算，存进自己的块里。有一步看不出差别：那时这三个请求还没有存下任何回答。
 #
-# 写时复制又从另一扇门回到了 V1。如果块很大，前缀缓存的命中可能在块的中间结束。这时要先复制这个块，请求才能写（`_apply_cow`、`KVCacheBlockCopy`）。
+# 写时复制又以另一种方式回到了 V1。如果块很大，前缀缓存的命中可能在块的中间结束。这时要先复制这个块，请求才能写（`_apply_cow`、`KVCacheBlockCopy`）。
 
 # %% [markdown] lang="en" tags=["limits"]
 # > **What this does not show**
@@ -1096,7 +1096,7 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 # > - 时间。我们没有测复制要多久，也没有测吞吐量。
 # > - 论文里的实验。我们只有它的平均长度，没有它的提示词，也没有它的模型。
 # > - 不同用户的请求之间的共享：见第 09 课。
-# > - 换出。在这个引擎里，被换出的分支换回来时，各有各的块。
+# > - 换出。在这个引擎里，被换出的分支换回来之后，各有各的块。
 
 # %% [markdown] lang="en" tags=["question"]
 # ## Questions that people ask
@@ -1115,7 +1115,7 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 # </details>
 
 # %% [markdown] lang="zh" en="6a880fe5"
-# ## 大家常问的问题
+# ## 常见问题
 #
 # <details><summary>为什么不在分叉时就复制？</summary>
 #
@@ -1124,7 +1124,7 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 # </details>
 # <details><summary>共享也能少读一些吗？</summary>
 #
-# 单靠共享不能。每个分支的注意力仍要各自读一遍共享的块。一次读取共享前缀、供多个分支使用的内核是有的。
+# 单靠共享不能。每个分支的注意力仍要各自读一遍共享的块。也有专门的 kernel，只读一遍共享的前缀，供多个分支使用。
 #
 # </details>
 
@@ -1152,10 +1152,10 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 # ## 三句话总结
 #
 # - 分叉共享所有的块，并记下持有者的个数。要写的块如果有多个持有者，就先复制。
-# - 先取得，再复制，最后才放手。n 个分支对尾块复制 n - 1 次；如果提示词填满了最后一块，就一次也不用。
+# - 先取新块，再复制，最后才放掉旧块。n 个分支对尾块复制 n - 1 次；如果提示词填满了最后一块，就一次也不用。
 # - 回答越长，省得越少：提示词为 512 个 token、n = 4、回答从 16 增加到 512 个 token 时，倍数从 3.67 降到 1.60。束搜索比采样省得更多。
 #
-# | 术语 | 英文 | 是什么 |
+# | 术语 | 英文 | 含义 |
 # |---|---|---|
 # | 分叉 | fork | 同一批块上的第二张表 |
 # | 引用计数 | reference count | 有多少张表里有这个块 |
@@ -1163,6 +1163,6 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
 # | 并行采样 | parallel sampling | 同一个提示词的多个回答 |
 # | 束搜索 | beam search | 最可能的几个文本，每一步都有分叉和淘汰 |
 #
-# **开放练习。** 选一选由哪个分支先写，让峰值时占用的块更少。
+# **开放练习。** 选好由哪个分支先写，让峰值时占用的块更少。
 #
 # **上一课：** [07 · 块表](lessons/07_block_tables.ipynb) · **下一课：** [09 · 前缀缓存](lessons/09_prefix_caching.ipynb)

@@ -16,13 +16,13 @@
 #
 # **同样的话又来了：别再算第二遍。**
 #
-# 90 到 120 分钟 · 只用 Python，不需要 GPU · 先学第 03 课和第 06 到 08 课
+# 90 到 120 分钟 · 纯 Python，不需要 GPU · 先学第 03 课和第 06 到 08 课
 #
 # 学完这一课，你能够：
 #
-# - 给块起名字，让两个请求恰好在 K 和 V 相等时才共享它；
-# - 写出一段提示词能在缓存里找到什么、别人又能找到什么，并让两者都在引擎里跑起来；
-# - 说清“TTFT 降低 90%”什么时候成立，前缀缓存什么时候毫无作用。
+# - 给块起名字，让两个请求当且仅当 K 和 V 相等时才共享它；
+# - 写出两段代码，决定一个提示词能在缓存里找到什么、别人又能找到什么，并让它们在引擎里跑起来；
+# - 说清“首 token 延迟（TTFT）降低 90%”什么时候成立，前缀缓存什么时候毫无作用。
 
 # %%
 import random
@@ -62,7 +62,7 @@ from mini_engine.workload import load_trace, prefix_reuse
 # %% [markdown] lang="zh" en="b40b86e5"
 # ## 痛点
 #
-# 聊天服务会在每个问题前面放同一段**系统提示词**（system prompt）：规则、语气、工具。六个用户各问一个问题。`ask` 把请求交给引擎，等到第一个 token 出来，并告诉你等了多久。
+# 聊天服务会在每个问题前面放同一段**系统提示词**（system prompt）：规则、语气、工具。六个用户各问一个问题。`ask` 把请求交给引擎，等到第一个 token 出来，再告诉你等了多久。
 
 
 # %% tags=["claim-same-prompt"]
@@ -107,7 +107,7 @@ print(f"different ones: {len(system)} + 6 x {len(questions[0])} = {len(system) +
 # %% [markdown] lang="zh" en="345659c4"
 # 一共算了 2,520 个 token，其中互不相同的只有 520 个。每个用户都在等同样的 400 个 token 重算一遍。
 #
-# 它们的 K 和 V 本来就在缓存里，只是随请求一起释放了。那就改一改：释放的块先原样留着，等到别人需要地方时再占用；新请求来了，先到那里找。这就是**前缀缓存**（prefix cache）。
+# 它们的 K 和 V 本来就在缓存里，只是随请求一起释放了。那就改一改：释放的块原样留着，直到别人要用它的空间；新请求来了，先到这些块里找。这就是**前缀缓存**（prefix cache）。
 #
 # ## 给块起个名字
 #
@@ -115,9 +115,9 @@ print(f"different ones: {len(system)} + 6 x {len(questions[0])} = {len(system) +
 #
 # $$H_k = \text{hash}(H_{k-1}, \text{tokens of block } k, \text{extra})$$
 #
-# $H_{-1}$ 为空，因为第一块前面什么也没有。`extra` 是 K 和 V 还取决于的其他东西：模型、适配器（LoRA），还有**盐**（salt），后面会讲。
+# $H_{-1}$ 为空，因为第一块前面什么也没有。`extra` 是决定 K 和 V 的其他因素：模型、适配器（LoRA），还有**盐**（salt），后面会讲。
 #
-# “前缀缓存用的是基数树（radix tree）”，这样说 vLLM 是常见的误解：vLLM 用的正是这种名字。用树的是 SGLang 和 [TensorRT-LLM](https://nvidia.github.io/TensorRT-LLM/latest/features/kvcache.html)，树的节点里存的是 token。
+# 常有人这样说 vLLM：“前缀缓存用的是基数树（radix tree）。”这是误解，vLLM 用的正是上面这种名字。用树的是 SGLang 和 [TensorRT-LLM](https://nvidia.github.io/TensorRT-LLM/latest/features/kvcache.html)，树的节点里存的是 token。
 
 # %% tags=["diagram"]
 svg(*pictures.chain_and_tree())
@@ -145,7 +145,7 @@ svg(*pictures.chain_and_tree())
 #
 # - `parent` 是前一块的名字，对第一块来说是 `None`。`token_ids` 是列表、元组或数组，也可能是 NumPy 数组；里面的整数可以是负数，也可以超过 64 位。
 # - `extra` 是 `(model, adapter, salt)`，每一项是字符串或 `None`；`None` 和 `""` 不是一回事。
-# - 返回 16 个或更多字节：相同的块名字相同，不同的块名字不同。
+# - 返回 bytes，长度至少为 16：相同的块名字相同，不同的块名字不同。
 #
 # 小例子：`block_hash(None, [1, 23], e)` 和 `block_hash(None, [12, 3], e)` 是两个不同的名字。
 
@@ -246,13 +246,13 @@ print(f"; to compute one: {min(cold) * 16000 / len(system + questions[0]):,.0f}"
 # that is cached from end to end.
 
 # %% [markdown] lang="zh" en="4388b447"
-# 第一个用户付出全部代价。后面的人找到 400 个 token，也就是 25 个 16 token 的块，第一个 token 早到好多倍。
+# 第一个用户付出全部代价。后面的人都能找到 400 个 token，也就是 25 个块，每块 16 个槽位；他们等第一个 token 的时间，只有原来的几分之一。
 #
-# 有人说“前缀缓存是免费的”。差不多：什么也没找到的提示词，名字也照样要算。不过，就算模型这么小，算一个块也比给它起名字慢得多。而且缓存着的块算作空闲，不会因此拒绝任何人。但要有一条规则，决定先丢谁。
+# 有人说“前缀缓存是免费的”。几乎是：只不过，什么也没找到的提示词，名字也照样要算。就算模型这么小，算一个块也比给它起名字慢得多。而且缓存着的块算作空闲，不会因此拒绝任何请求。但要有一条规则，决定先逐出（evict）谁。
 #
 # ## 提示词能找到什么
 #
-# 现在来查找。从第一块的名字开始往后走，第一次没找到就停。最远能走到哪里？先猜一猜：一段从头到尾都在缓存里的提示词。
+# 现在来查找。从第一块的名字开始往后走，第一次没命中就停。最远能走到哪里？先猜一猜：一个 2,000 个 token 的提示词问了两遍，每块 16 个槽位。第二遍时它从头到尾都在缓存里，请求能找到多少个 token？
 
 # %%
 predict("09.full_hit", value=None)
@@ -278,21 +278,21 @@ predict("09.full_hit", value=None)
 # Small case: blocks of 4, and 1 to 8 is cached. The prompt 1 to 8 finds one block, and 1 to 9 finds two.
 
 # %% [markdown] lang="zh" en="8e96e3b9"
-# 回答的第一个 token，是从提示词最后一个 token 的 logits 里采样出来的。缓存里有 K 和 V，没有 logits。所以至少要留一个 token 来算，命中最多 `(len - 1) // block_size` 个块。
+# 回答的第一个 token，是从提示词最后一个 token 的 logits 里采样出来的。缓存里有 K 和 V，没有 logits。所以至少要留一个 token 来算，最多命中 `(len - 1) // block_size` 个块。
 #
 # ## 练习 9.2 - match
 #
 # 难度 3/5 · 重要性 5/5 · 15 分钟 · 大约 9 行
 #
-# 写出 `match(self, request)`：按顺序返回这段提示词可以使用的块号。`PrefixCacheLab` 就是引擎的缓存管理器，只是把零件摊开给你用：
+# 写出 `match(self, request)`：按顺序返回这个提示词可以使用的块的编号。`PrefixCacheLab` 就是引擎的缓存管理器，只是把内部的部件摆出来给你用：
 #
-# - `self.names(request)`：请求里各个满块的名字。`self.find(name)`：叫这个名字的块，没有就是 `None`。
+# - `self.names(request)`：请求里各个填满的块的名字。`self.find(name)`：叫这个名字的块，没有就是 `None`。
 # - `self.held(block)`：这个块所代表的**全部** token，从序列的第一个 token 算起。
 # - `request.token_ids`、`self.block_size`。
 #
-# 第一次没找到就停。留一个 token 来算。哈希会碰撞，所以要比较 token，块前面的也要比。还有，只看不动：什么都不要改。
+# 第一次没命中就停。留一个 token 来算。哈希可能碰撞，所以要比较 token，这个块之前的也要比。只查找：什么都不要改。
 #
-# 小例子：块大小为 4，缓存里有 1 到 8。提示词 1 到 8 能找到一块，1 到 9 能找到两块。
+# 小例子：每块 4 个槽位，缓存里有 1 到 8。提示词 1 到 8 能找到一个块，1 到 9 能找到两个块。
 
 
 # %% exercise="MyMatch"
@@ -340,7 +340,7 @@ MyMatch = check("09.match", MyMatch)
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 对第 i 个名字：找块。没有就停。如果 `self.held(block)` 不等于 `request.token_ids[: (i + 1) * self.block_size]`，也停。否则加入结果。
+# 对名字 i：找块。没有就停。如果 `self.held(block)` 不等于 `request.token_ids[: (i + 1) * self.block_size]`，也停。否则加入结果。
 #
 # </details>
 # <details><summary>提示 3：“believes tokens, not names”这一项不通过</summary>
@@ -366,7 +366,7 @@ print(f"formula: min(2,000 // 16, 1,999 // 16) x 16 = {prefix_hit_tokens(2000, 2
 # %% [markdown] lang="zh" en="78f5a85a"
 # ## 别人能找到什么
 #
-# 一个块什么时候可以让人找到？很多分配器在把块交出去的那一刻就登记名字，反正 token 已经知道了。下面就是这样一个，还有一个用户，提示词才算到一半就走了。
+# 一个块什么时候可以让人找到？很多分配器在把块交出去的那一刻就登记名字，反正 token 已经知道了。下面就是这样一个分配器；再看一个用户，她的提示词还没算完，人就走了。
 
 
 # %% tags=["claim-too-early"]
@@ -417,20 +417,20 @@ print("when computed:", leave_early(KVCacheManager))
 # Small case: blocks of 4, 9 tokens known, 7 computed: one block may be found.
 
 # %% [markdown] lang="zh" en="5f883aa2"
-# 审计后端（audit）知道每个槽位是谁写的。换成真实模型，它会把那里残留的随便什么东西读进来，接着往下说。
+# 审计后端（audit）知道每个槽位是谁写的。换成真实模型，不管那里残留着什么，它都会读进来，接着往下写。
 #
-# 所以，引擎要等这一步把块算完**之后**才发布。解码填满的块也一样：这次的回答，会成为下一轮提示词的一部分。
+# 所以，引擎要等这一步把块算完**之后**才发布。解码填满的块也要发布：这次的回答，会成为下一轮提示词的一部分。
 #
 # ## 练习 9.3 - publish
 #
 # 难度 2/5 · 重要性 5/5 · 10 分钟 · 大约 2 行
 #
-# 写出 `publish(self, request)`，引擎每一步之后都会调用它。`self.enter(request, i)` 让别人能找到请求的第 i 块；它返回 1，如果别人本来就能找到则返回 0。
+# 写出 `publish(self, request)`，引擎每一步之后都会调用它。`self.enter(request, i)` 让别人能找到请求的块 i；它返回 1，如果别人本来就能找到，则返回 0。
 #
-# - 从第一块开始，登记每一个已经填满**并且**算完的块：找一个块要先经过它前面那块。`request.num_computed_tokens` 是已经有 K 和 V 的 token 数。
-# - 返回新登记了几块。
+# - 从第一块开始，登记每一个已经填满**并且**算完的块：因为要找一个块，先得经过它前面的块。`request.num_computed_tokens` 是已经有 K 和 V 的 token 数。
+# - 返回新登记了几个块。
 #
-# 小例子：块大小为 4，已知 9 个 token，算完 7 个：能让人找到的只有一块。
+# 小例子：每块 4 个槽位，已知 9 个 token，算完 7 个：能让人找到的只有一个块。
 
 
 # %% exercise="MyPublish"
@@ -484,9 +484,9 @@ MyPublish = check("09.publish", MyPublish)
 #
 # </details>
 #
-# ## 先丢谁
+# ## 先逐出谁
 #
-# 缓存会满。先用**空白**块，也就是没有名字、谁也找不到的块。空白块用完了，就轮到最久没人用过的那个缓存块（**LRU**，最近最少使用）。可是，一段提示词的所有块是同时空出来的，它们该按什么顺序排队？
+# 缓存会满。先用**空白**块，也就是没有名字、谁也找不到的块。空白块用完了，就轮到最久没人用过的那个缓存块（**LRU**，最近最少使用）。可是，一个提示词的所有块是同时空出来的，它们该按什么顺序排队？先猜一猜：内存只有四个块，每块 4 个槽位。一个 16 个 token 的提示词正好占满，然后从开头开始释放；接着有一个块被重用。这时来了一个提示词，是同样的 16 个 token 再加一个。能找到多少个 token？
 
 # %%
 predict("09.tails", value=None)
@@ -509,11 +509,11 @@ for words, manager in (("head first", HeadFirst), ("tail first", KVCacheManager)
 # `mini_engine.workload`). Each prompt holds all that was said before.
 
 # %% [markdown] lang="zh" en="4b16c78a"
-# 没有开头，结尾就没用。所以引擎倒着释放，结尾先被逐出。
+# 没有开头，结尾就毫无用处。所以引擎倒着释放，结尾先被逐出。
 #
 # ## 缓存要多大
 #
-# 40 段对话，每段 5 轮，共用一段系统提示词，按到达顺序排列。这份请求记录是合成的（`mini_engine.workload` 里的 `multi_turn`）。每段提示词都包含之前说过的所有内容。
+# 40 段对话，每段 5 轮，共用同一段系统提示词，按到达顺序排列。这份请求记录是合成的（`mini_engine.workload` 里的 `multi_turn`）。每个提示词都包含之前说过的所有内容。
 
 # %% tags=["claim-hit-rate", "claim-chain-or-tree"]
 trace = load_trace("synthetic_multi_turn_block16.jsonl")
@@ -547,13 +547,13 @@ picture(pictures.hits, curve=curve, limit=endless, system=share)
 # a long prompt of her own. Which block does she take?
 
 # %% [markdown] lang="zh" en="37aa0101"
-# 缓存再小，系统提示词也总在里面：53%。大约从 512 块起，对话能从这一轮留到下一轮。到 1,536 块，凡是会再来的都能找到：81.7%。再加内存也没用。
+# 缓存再小，系统提示词也总在里面：53%。大约从 512 个块起，对话能从这一轮留到下一轮。到 1,536 个块，凡是再次出现的都能找到：81.7%。再加内存也没用。
 #
-# 81.7% 的命中率有代表性吗？没有，数据是我们自己造的。换一份按 [Mooncake 对话](https://arxiv.org/abs/2407.00079)的统计数据生成的请求，最多只有 37.4%。
+# 81.7% 有代表性吗？没有，数据是我们自己造的。换一份统计特征与 [Mooncake 的对话](https://arxiv.org/abs/2407.00079)相同的请求记录，最多只有 37.4%。
 #
 # ## 亲眼看一看
 #
-# 块大小为 4，一共八块，一次只服务一个请求。Ann、Bob 和 Dan 的开头是同样的 12 个 token。Cat 带着自己的长提示词插在中间。她会占用哪个块？
+# 每块 4 个槽位，一共八个块，一次只处理一个请求。Ann、Bob 和 Dan 的开头是同样的 12 个 token。Cat 带着自己的长提示词插在中间。她会占用哪个块？
 
 # %%
 engine = LLMEngine(EngineConfig(num_blocks=8, block_size=4, max_num_seqs=1), AuditBackend(), record=True)
@@ -590,11 +590,11 @@ frame(engine, 6)
 # true? And a story goes with it: a system prompt of 2,000 tokens, and TTFT falls "from 2 s to 100 ms". Two guesses:
 
 # %% [markdown] lang="zh" en="9a3c59b9"
-# 第 6 步：Cat 要五个块，空白的只有四个。（块 5 也算空白：Bob 始终没把它填满，所以它没有名字。）于是要丢掉一个缓存块：块 4，也就是 Ann 的结尾。开头的块 1 到 3 还在，第 9 步 Dan 找到了它们。`shared` 一直是 0：它数的是同一时刻有几个人持有，而这里他们是一个接一个来的。
+# 第 6 步：Cat 要五个块，空白的只有四个。（块 5 也算空白：Bob 始终没把它填满，所以它没有名字。）于是要逐出一个缓存块：块 4，也就是 Ann 的结尾。开头的块 1 到 3 还在，第 9 步 Dan 找到了它们。`shared` 一直是 0：它数的是同一时刻的持有者，而这里的请求是一个接一个来的。
 #
 # ## 快多少
 #
-# 你会读到，前缀缓存能让**首 token 延迟**（TTFT）最多降低 90%（[例如这篇](https://www.nirmalya.net/posts/2026/02/ttft-optimisation-practical-patterns)）。这话对什么样的提示词成立？还有一个常见的故事：系统提示词 2,000 个 token，TTFT“从 2 s 降到 100 ms”。猜两个数：
+# 你会读到，前缀缓存能让**首 token 延迟**（TTFT）最多降低 90%（[例如这篇](https://www.nirmalya.net/posts/2026/02/ttft-optimisation-practical-patterns)）。这话对什么样的提示词成立？还有一个常见的故事：系统提示词 2,000 个 token，TTFT“从 2 s 降到 100 ms”。猜两个数。第一问：缓存里有 2,000 个 token 的前缀，要让整个提示词至少九成的 token 在缓存里，提示词最长可以有多少个 token？第二问：用两块 H100 算 2,000 个 token 的提示词，模型、计算量和峰值算力见下面的题目。如果花了两秒，用到的是峰值的百分之几？
 
 # %%
 predict("09.longest_prompt", value=None)
@@ -647,9 +647,9 @@ panel(pictures.ttft, prefix=(2000, 0, 8000, 250), prompt=(2100, 100, 10000, 100)
 # without looking at the tokens:
 
 # %% [markdown] lang="zh" en="fdec07c2"
-# 所以，要让 90% 的 *token* 来自缓存，提示词最长 2,222 个 token。按 FLOPs 算略少一点，因为剩下的 token 要对整个前缀做注意力。而按*时间*算，有一个下限：剩下的 token 再少，权重也要读一遍，这要 21.1 ms（第 03 课的屋顶线模型）。在峰值的一半（这个比例叫 **MFU**）时，90% 成立到 2,217 个 token 为止。跑满峰值时它从不成立：最多 87.3%。
+# 所以，要让 90% 的 *token* 来自缓存，提示词最长 2,222 个 token。按 FLOPs 算略少一点，因为剩下的 token 要对整个前缀做注意力。而按*时间*算，有一个下限：剩下的 token 再少，权重也要读一遍，这要 21.1 ms（第 03 课的屋顶线模型）。算力用到峰值的一半时（这个比例叫 **MFU**），提示词不超过 2,217 个 token 时，90% 成立。跑满峰值时，它永远不成立：最多 87.3%。
 #
-# 还有，排队等 1 s 的请求，照样要等。那 2 s 呢？峰值的一半时是 0.291 s。光靠计算花掉两秒，MFU 只有 7%。更可能是有人在排队。
+# 还有，排队要等 1 s 的请求，照样要等。那 2 s 呢？用到峰值的一半时，只要 0.291 s。如果两秒全花在计算上，MFU 就只有 7%。更可能是请求在排队。
 #
 # ## 邻居
 #
@@ -691,9 +691,9 @@ for bits in (16, 64, 256):  # the chance of one equal pair among n names is abou
 # Second, **timing**. Mallory wants to know what Ann asked. He can send guesses, and take the time.
 
 # %% [markdown] lang="zh" en="34be3953"
-# 64 位的名字，若只看运气，大约够 51 亿个块用。所以：用足够宽的哈希，把模型、适配器和盐放进去，命中时再比较 token。
+# 如果碰撞全凭偶然，64 位的名字大约够 51 亿个块用。所以：哈希要足够宽，里面要有模型、适配器和盐，命中时还要比较 token。
 #
-# 第二种是**计时**。Mallory 想知道 Ann 问了什么。他可以发出一个个猜测，再掐表。
+# 第二种是**计时**。Mallory 想知道 Ann 问了什么。他可以把猜测一个个发出去，看各要多久。
 
 # %% tags=["claim-salt", "nbval-ignore-output"]
 server = LLM("tiny-gqa", backend="numpy").engine
@@ -712,7 +712,7 @@ for words, salts in (("no salt", (None, None)), ("a salt each", ("ann", "mallory
 # ## When it does nothing
 
 # %% [markdown] lang="zh" en="97ad793b"
-# 没有盐，时间就泄露了答案。有了盐，Ann 的块用的是他造不出来的名字。代价是：加了不同盐的用户什么也不共享，除非整个公司用同一份盐。
+# 没有盐，时间就泄露了答案。有了盐，Ann 的块用的是他造不出来的名字。代价是：盐不同的用户之间什么也不共享，除非整个公司用同一个盐。
 #
 # ## 什么时候毫无作用
 
@@ -768,19 +768,19 @@ for name in ("miss", "hit"):
 # ```
 
 # %% [markdown] lang="zh" en="9e2036df"
-# 开头多一个 token，比如时间或用户名，后面的名字就全变了。会变的内容放到最后。另外，解码不会变短：命中也好，没命中也好，都要逐个解码 32 个 token。
+# 开头多一个 token，比如时间或用户名，后面的名字就全变了。会变的内容要放到最后。另外，解码不会变短：命中也好，没命中也好，都要逐个解码 32 个 token。
 #
-# ## 练习 9.4 - 找出错误
+# ## 练习 9.4 - 找出 bug
 #
 # 难度 4/5 · 重要性 4/5 · 25 分钟 · 大约 40 行
 #
-# 写一些测试，让坏的前缀缓存过不了。你的函数会得到 `make`：`make(8, 4)` 是一个有 8 个块、块大小为 4 的缓存。`make(8, 4, hasher=WeakHasher())` 的名字会碰撞：名字是块内 token 之和除以 7 的余数。缓存有问题，就抛出 AssertionError。等着你的有十四个坏的和三个好的，好的里面有一个是基数树。
+# 写一些测试，让坏的前缀缓存过不了。你的函数会拿到 `make`：`make(8, 4)` 是一个有 8 个块、每块 4 个槽位的缓存。`make(8, 4, hasher=WeakHasher())` 的名字会碰撞：名字是块内 token 之和除以 7 的余数。如果缓存是坏的，就抛出 AssertionError。等着你的有十四个坏的和三个正确的，正确的里面有一个是基数树。
 #
 # - 请求写成 `CacheUser("a", tokens, cache_salt="ann")`。`admit(cache, a)` 给它分配空间。`compute(cache, a)` 计算并发布。`prefill` 两件事都做，返回找到的 token 数。`decode(cache, a, 7)` 追加一个 token。
-# - 用 `look_up(cache, tokens, salt)` 查看：一段提示词能找到多少 token。`cache.pool.num_free` 是空闲块数。
+# - 用 `look_up(cache, tokens, salt)` 查看：一个提示词能找到多少 token。`cache.pool.num_free` 是空闲块数。
 # - 还有 `cache.free(a)` 和 `cache.publish(a)`；`cache.pool.evict(block)` 把一个空闲块变成空白。放不下时抛出 `NoFreeBlocksError`。
 #
-# 下面是十四个之一（`blocks_entered` 数的是别人能找到的块）：
+# 下面是十四个中的一个（`blocks_entered` 数的是别人能找到的块）：
 #
 # ```python
 # def publish(self, request):
@@ -896,17 +896,17 @@ my_tests = bugs_caught(my_tests, "09")
 # %% [markdown] lang="zh" en="1c550b69"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 每个漏网的错误，检查都会告诉你该看哪里。
+# 每个漏网的 bug，检查都会告诉你该看哪里。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 一个块什么时候可以被找到？什么才算同样的内容：顺序、盐、碰撞？先丢谁？命中之后谁持有什么，被拒绝之后呢？
+# 一个块什么时候可以被找到？什么才算同样的内容：顺序、盐、碰撞？先逐出谁？命中之后谁持有什么，被拒绝之后呢？
 #
 # </details>
-# <details><summary>提示 3：好的缓存被判为坏的</summary>
+# <details><summary>提示 3：正确的缓存被拒绝了</summary>
 #
-# 不要指望具体的块号。两个相同的块，缓存可以都留着，也可以只留一个。
+# 不要指望块的编号是某个固定值。两个相同的块，缓存可以都留着，也可以只留一个。
 #
 # </details>
 #
@@ -914,13 +914,13 @@ my_tests = bugs_caught(my_tests, "09")
 #
 # 难度 3/5 · 重要性 4/5 · 15 分钟 · 大约 20 行
 #
-# `mini_engine/course/broken_allocator.py` 是一个带前缀缓存的小分配器，读起来挺像样：打开看看。用一个子类修好它的三个方法：
+# `mini_engine/course/broken_allocator.py` 是一个带前缀缓存的小分配器，代码很好读：打开看看。在子类里修好它的三个方法：
 #
-# - `release` 先放掉开头。应该让结尾先被重用，而且全部排在已经空闲的块后面。
+# - `release` 从开头开始释放。应该让结尾先被重用，而且这些块全都排在已经空闲的块后面。
 # - `append` 从不给解码填满的块起名字。`self.by_digest` 从名字找到块，`block.digest` 就是这个名字，`self.digest(parent, tokens)` 用来算名字。
-# - `start` 做到一半抛出 MemoryError，却不归还已经占用的块。先数清楚，再动手。
+# - `start` 做到一半抛出 MemoryError，却不归还已经占用的块。要先数清楚，再取块。
 #
-# 修好之后，它也还不是能用的缓存。为了简短，下面这些保持原样：块还没算就能被找到；命中可能覆盖整段提示词；名字只有 64 位，命中时不比较 token；遇到 -1 会抛出 OverflowError。
+# 修好之后，它也还不是能用的缓存。为了简短，下面这些保持原样：块还没算就能被找到；命中可能覆盖整个提示词；名字只有 64 位，命中时不比较 token；遇到 -1 会抛出 OverflowError。
 #
 # 检查还会随机调用，并比较哪些块被持有、哪些空闲、哪些能找到。
 
@@ -998,7 +998,7 @@ Mended = check("09.mend", Mended)
 # </details>
 # <details><summary>提示 3：“what decoding fills is found again”这一项不通过</summary>
 #
-# 名字要从父块算起：前一块的 digest，第一块用 0。两个块可能得到同一个名字：两个都要起。
+# 算名字要用到父块：前一块的 digest，第一块用 0。两个块可能得到同一个名字：两个都要起名。
 #
 # </details>
 
@@ -1010,7 +1010,7 @@ Mended = check("09.mend", Mended)
 # %% [markdown] lang="zh" en="1d1f90db"
 # ## 自测
 #
-# 一段对话的第二轮：
+# 一段对话的第二轮。每块 16 个槽位。第一轮的提示词有 40 个 token，回答有 24 个 token。第二轮把这些全部发出去，再加上 10 个 token。能找到多少个 token？
 
 # %% tags=["self-check"]
 predict("09.second_turn", value=None)
@@ -1029,7 +1029,7 @@ predict("09.second_turn", value=None)
 # %% [markdown] lang="zh" en="d69727be"
 # ## 放在一起比
 #
-# 第 06 到 09 课汇成一张表。24 个用户共用 96 个 token 的规则，每三个人里有一个要四个回答。五种内存各有 4,096 个槽位，请求的到达完全相同。
+# 第 06 到 09 课汇成一张表。24 个用户共用 96 个 token 的规则，每三个人里有一个要四个回答。五种内存各有 4,096 个槽位，请求到达的时刻也完全相同。
 #
 # - `used`、`idle`：占用的槽位里，用上的和闲置的比例。`outside`：空着，但不够正在等的请求用。
 # - `held`：占用的槽位乘以步数，单位是千。`steps`：全部做完用了多少步。
@@ -1058,10 +1058,10 @@ for limit in (256, 512, 1024):
 # [vAttention](https://arxiv.org/abs/2405.04437) has no row: it needs the GPU driver's page tables.
 
 # %% [markdown] lang="zh" en="d6623e69"
-# - **静态分配**预留 512，68.4% 闲置。这是我们选的：预留 256 的话是 36.9%。**伙伴分配**还会在外面损失一些。
-# - **拼接**（concatenated）要复制 367,414 个槽位。它甚至是按最终长度放行的，而这个长度没人知道；复制时的第二个数组也没有计入。
+# - **静态分配**预留 512，68.4% 闲置。这是我们选的：预留 256 的话是 36.9%。**伙伴分配器**还会在外部损失一些。
+# - **拼接**（concatenated）要拷贝 367,414 个槽位。它甚至按最终长度来接纳请求，而这个长度没人知道；拷贝时的第二个数组也没有计入。
 # - **分页**让四个回答共享提示词，只复制没填满的最后一块。全部做完用了 109 步，而不是 311 步。
-# - **前缀缓存**还能在用户之间共享。算了两遍的只有 3 个 token，而不是 2,211 个：有些问题的开头碰巧相同。它的 `used` 比例降低了，`held` 却从 241 降到 139：满块现在只有一份，最后那些块还和原来一样空。
+# - **前缀缓存**还能在用户之间共享。算了两遍的只有 3 个 token，而不是 2,211 个：有些问题的开头碰巧相同。它的 `used` 比例降低了，`held` 却从 241 降到 139：填满的块现在只有一份，最后那些块还和原来一样空。
 #
 # [vAttention](https://arxiv.org/abs/2405.04437) 没有列进来：它需要 GPU 驱动的页表。
 
@@ -1095,18 +1095,18 @@ for limit in (256, 512, 1024):
 #
 # | 本课 | vLLM | SGLang |
 # |---|---|---|
-# | 前缀缓存 | 默认开；`--no-enable-prefix-caching` | 默认开；`--disable-radix-cache` |
+# | 前缀缓存 | 默认开启；`--no-enable-prefix-caching` | 默认开启；`--disable-radix-cache` |
 # | 索引 | 哈希链，`BlockPool`、`cached_block_hash_to_block` | 基数树，`RadixCache` |
 # | 哈希 | `--prefix-caching-hash-algo`：`sha256`、`sha256_cbor`、`xxhash` | 树不需要 |
 # | 盐 | 请求里的 `cache_salt` | `cache_salt`、`extra_key` |
-# | 先逐出谁 | `FreeKVCacheBlockQueue`：LRU，结尾先走 | 树的叶子，`--radix-eviction-policy` |
+# | 先逐出谁 | `FreeKVCacheBlockQueue`：LRU，结尾先逐出 | 树的叶子，`--radix-eviction-policy` |
 #
-# 两个请求同时算出相同的块时，vLLM 和我们一样，两份都留着：它的块表只会追加。
+# 两个请求同时算出相同的块时，vLLM 和我们一样，两份都留着：它的块表只能在末尾追加。
 #
 # > **这一课没有说明的事**
 # >
-# > - 真实服务的流量。我们的对话是合成的，命中率说明不了你的情况。
-# > - GPU 上的时间。我们的 TTFT 是下限：要么是计算，要么是读权重，不含排队、启动和网络。
+# > - 真实服务的流量。我们的对话是合成的，命中率说明不了你那里的情况。
+# > - GPU 上的时间。我们的 TTFT 是下限：要么是计算，要么是读权重，不含排队、kernel 启动和网络。
 # > - 多台服务器。请求只能找到自己那台服务器上的内容。
 # > - 多级缓存。K 和 V 可以放在主机内存或磁盘里，需要时读回来。
 # > - 重用提示词中间的文本：换了位置，K 和 V 就不一样了。
@@ -1132,11 +1132,11 @@ for limit in (256, 512, 1024):
 # </details>
 
 # %% [markdown] lang="zh" en="3440d429"
-# ## 大家常问的问题
+# ## 常见问题
 #
 # <details><summary>命中会改变回答吗？</summary>
 #
-# 不会：K 和 V 是一样的。但分两段计算的提示词，最后一位小数可能不同；两个 token 几乎打平时，胜出的可能是另一个。
+# 不会：K 和 V 是一样的。但分两段计算的提示词，最后一位数字可能不同；两个 token 几乎打平时，胜出的可能是另一个。
 #
 # </details>
 # <details><summary>为什么要整块？SGLang 的页只有一个 token。</summary>
@@ -1175,17 +1175,17 @@ for limit in (256, 512, 1024):
 # ## 三句话总结
 #
 # - 块的名字涵盖本块的 token、前面的所有 token，以及模型、适配器和盐。命中时要比较 token。
-# - 算完的才发布，不管是谁填的。结尾先释放。要么全给，要么不给。留一个 token 来算。
-# - 收益最多等于提示词里缓存了的比例，而且权重还是要读。
+# - 算完的才发布，不管是谁填的。结尾先释放。要么全部拿到，要么一个也不拿。留一个 token 来算。
+# - 收益最多等于提示词中已在缓存里的部分所占的比例，而且权重还是要读。
 #
-# | 术语 | 英文 | 常见说法 | 含义 |
+# | 术语 | 英文 | 常见的说法 | 含义 |
 # |---|---|---|---|
 # | 前缀缓存 | prefix cache | “prompt caching” | 已经释放、还能按内容找到的块 |
 # | 哈希链 | hash chain | “block hash” | 每个名字都涵盖前一个名字 |
 # | 基数树 | radix tree | “RadixAttention” | 节点是一段段 token 的树 |
 # | 盐 | salt | “cache isolation” | 名字里别人不知道的一个词 |
-# | 最近最少使用 | LRU | “oldest first” | 最久没用过的先走 |
+# | 最近最少使用 | LRU | “oldest first” | 最久没用过的先逐出 |
 #
-# **开放练习。** *简单*：画出块大小为 4 和 64 时的命中率。大块的代价是什么？*中等*：写一个索引，连没填满的块也发布，命中时复制。能多命中多少 token？*研究*：LRU 只看时间。统计使用次数的策略能做得更好吗？
+# **开放练习。** *简单*：画出每块 4 个和 64 个槽位时的命中率。大块的代价是什么？*中等*：写一个索引，连没填满的块也发布，命中时复制。能多命中多少 token？*研究*：LRU 只看时间。统计使用次数的策略能做得更好吗？
 #
-# **上一课：** [08 · 写时复制](lessons/08_copy_on_write.ipynb) · **下一课：** [10 · Triton GQA 解码内核](lessons/10_triton_gqa.ipynb)
+# **上一课：** [08 · 写时复制](lessons/08_copy_on_write.ipynb) · **下一课：** [10 · Triton GQA 解码 kernel](lessons/10_triton_gqa.ipynb)
