@@ -121,7 +121,7 @@ def test_a_count_must_be_exact(said: Callable[..., str]) -> None:
 @pytest.mark.parametrize(("value", "unit"), [(3, "GiB"), ("3 ms", ""), (3, 7)])
 def test_unit_that_does_not_fit(value: Any, unit: Any, said: Callable[..., str]) -> None:
     assert "does not fit" in said("99.count", value, unit=unit)
-    assert "a unit of bytes: B, kB, MB" in said("99.kv", 3, unit="tokens")
+    assert "a unit of bytes: B, kB, MB" in " ".join(said("99.kv", 3, unit="tokens").split())
 
 
 class Hostile:
