@@ -678,7 +678,9 @@ print("waste, from the used shares:", ", ".join(f"{100 - parts[0]:.1f}%" for par
 there, added = 1000, 1000
 copied = sum(range(there, there + added))  # to append one token, all tokens so far are copied
 peak = (there + added - 1) + (there + added)  # the old array and the new one
-print(f"{there:,} + {added:,} tokens: {copied:,} tokens copied, {peak:,} slots at the peak for {there + added:,} tokens")
+print(
+    f"{there:,} + {added:,} tokens: {copied:,} tokens copied, {peak:,} slots at the peak for {there + added:,} tokens"
+)
 
 # %% [markdown] lang="en"
 # It copies 1,499,500 tokens to add 1,000. And while it copies, the old array and the new one are both there, each in one

@@ -738,7 +738,9 @@ stored = [request.num_prompt_tokens + request.num_output_tokens - 1 for request 
 for B in (16, 32):
     mean, worst = (B - 1) / 2, B - 1
     print(f"blocks of {B}: {mean} slots lost on average, {worst} at most; 96% are used")
-    print(f"  from {24 * mean:.0f} tokens on, on average; by the same formula from {24 * worst} on, for certain", end="")
+    print(
+        f"  from {24 * mean:.0f} tokens on, on average; by the same formula from {24 * worst} on, for certain", end=""
+    )
     short = max(length for length in range(1, 24 * worst) if paged_utilization([length], B) < 0.96)
     print(f" (all tried: {short + 1})")
 print(f"17 tokens in blocks of 16: {float(paged_utilization([17], 16)):.1%} used")
