@@ -11,11 +11,8 @@ from mini_engine.backends.contiguous import CACHES, is_torch
 from mini_engine.config import EngineConfig
 from mini_engine.engine import LLMEngine
 
-KV_CACHE_BYTES = {
-    "torch": 1 << 30,
-    "triton": 1 << 30,
-    "numpy": 1 << 26,
-}  # of the paged cache, unless the caller says otherwise
+# Of the paged cache, unless the caller says otherwise.
+KV_CACHE_BYTES = {"torch": 1 << 30, "triton": 1 << 30, "numpy": 1 << 26}
 PARTS = ("scheduler", "kv_manager", "record")  # options of LLMEngine itself
 KERNELS = ("decode", "write")  # of TritonBackend; all others are EngineConfig's
 

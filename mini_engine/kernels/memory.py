@@ -8,7 +8,7 @@ as that tensor's. Compiled kernels run as they are: for them there is `compute-s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from mini_engine.kernels._mode import import_triton, is_interpreted
+from mini_engine.kernels.interpreter_hooks import interpreter_hooks
 
 
 class WildAccessError(IndexError):
@@ -29,13 +30,11 @@ class Accesses:
 
     record: bool
     addresses: list[np.ndarray] = field(default_factory=list)
-    memory: dict[str, tuple[int, int]] = field(
-        default_factory=dict
-    )  # of the running kernel: first byte, one past the last
+    memory: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of the running kernel's tensors: first byte, one past the last."""
 
-    def look(self, ptrs: Any, mask: Any, what: str) -> None:
-        """WildAccessError unless all lanes that are not masked off lie in the kernel's tensors."""
-        addresses = np.broadcast_to(ptrs.data, mask.data.shape)[mask.data.astype(bool)].astype(np.int64)
+    def look(self, ptrs: Any, addresses: np.ndarray, what: str) -> None:
+        """WildAccessError unless all addresses lie in the kernel's tensors."""
         size = max(1, ptrs.get_element_ty().primitive_bitwidth // 8)
         inside = np.zeros(addresses.shape, dtype=bool)
         for begin, end in self.memory.values():
@@ -73,36 +72,22 @@ def memory_check(record: bool = False) -> Iterator[Accesses]:
     import_triton()
     from triton.runtime import interpreter
 
-    builder: Any = interpreter.InterpreterBuilder
-    executor: Any = interpreter.GridExecutor
-    load, store, call = builder.create_masked_load, builder.create_masked_store, executor.__call__
+    def look_at_launch(executor: Any, arguments: dict[str, Any], run: Callable[[], Any]) -> Any:
+        accesses.memory = {name: _memory(x) for name, x in arguments.items() if isinstance(x, torch.Tensor)}
+        return run()
 
-    def checked_load(self: Any, ptrs: Any, mask: Any, *options: Any) -> Any:
-        accesses.look(ptrs, mask, "load")
-        return load(self, ptrs, mask, *options)
-
-    def checked_store(self: Any, ptrs: Any, value: Any, mask: Any, *options: Any) -> Any:
-        accesses.look(ptrs, mask, "store")
-        return store(self, ptrs, value, mask, *options)
-
-    def checked_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        given = dict(zip(self.arg_names, args)) | kwargs
-        accesses.memory = {name: _memory(x) for name, x in given.items() if isinstance(x, torch.Tensor)}
-        return call(self, *args, **kwargs)
-
-    builder.create_masked_load, builder.create_masked_store, executor.__call__ = (
-        checked_load,
-        checked_store,
-        checked_call,
-    )
+    look = accesses.look
     try:
-        yield accesses
+        with interpreter_hooks(
+            lambda ptrs, lanes: look(ptrs, lanes, "load"),
+            lambda ptrs, lanes: look(ptrs, lanes, "store"),
+            look_at_launch,
+        ):
+            yield accesses
     except interpreter.InterpreterError as error:
         if isinstance(error.__cause__, WildAccessError):
             raise error.__cause__ from None
         raise
-    finally:
-        builder.create_masked_load, builder.create_masked_store, executor.__call__ = load, store, call
 
 
 def _memory(tensor: torch.Tensor) -> tuple[int, int]:

@@ -11,7 +11,7 @@ would take to read each of them once; `least` says, for this package's kernels, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from mini_engine.kernels._mode import import_triton, is_interpreted
+from mini_engine.kernels.interpreter_hooks import interpreter_hooks
 
 
 @dataclass
@@ -108,33 +109,22 @@ def traffic() -> Iterator[list[Launch]]:
 
 @contextmanager
 def _counted() -> Iterator[list[Launch]]:
-    from triton.runtime import interpreter
-
-    builder: Any = interpreter.InterpreterBuilder
-    executor: Any = interpreter.GridExecutor
-    load, store, call = builder.create_masked_load, builder.create_masked_store, executor.__call__
     launches: list[Launch] = []
     owners: list[_Owner] = []
 
-    def lanes(ptrs: Any, mask: Any) -> np.ndarray:
-        return np.broadcast_to(ptrs.data, mask.data.shape)[mask.data.astype(bool)].astype(np.int64)
-
-    def counted_load(self: Any, ptrs: Any, mask: Any, *options: Any) -> Any:
-        for owner, addresses in _shared_out(owners, lanes(ptrs, mask)):
+    def count_load(ptrs: Any, lanes: np.ndarray) -> None:
+        for owner, addresses in _shared_out(owners, lanes):
             owner.loads.append(addresses)
-        return load(self, ptrs, mask, *options)
 
-    def counted_store(self: Any, ptrs: Any, value: Any, mask: Any, *options: Any) -> Any:
-        for owner, addresses in _shared_out(owners, lanes(ptrs, mask)):
+    def count_store(ptrs: Any, lanes: np.ndarray) -> None:
+        for owner, addresses in _shared_out(owners, lanes):
             owner.stores += len(addresses)
-        return store(self, ptrs, value, mask, *options)
 
-    def counted_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        arguments = dict(zip(self.arg_names, args)) | {k: v for k, v in kwargs.items() if k in self.arg_names}
+    def count_launch(executor: Any, arguments: dict[str, Any], run: Callable[[], Any]) -> Any:
         owners[:] = [_Owner(name, x) for name, x in arguments.items() if isinstance(x, torch.Tensor)]
-        result = call(self, *args, **kwargs)
-        grid = self.grid(arguments) if callable(self.grid) else self.grid
-        launch = Launch(self.fn.__name__, tuple(grid), arguments)
+        result = run()
+        grid = executor.grid(arguments) if callable(executor.grid) else executor.grid
+        launch = Launch(executor.fn.__name__, tuple(grid), arguments)
         for owner in owners:
             if owner.loads:
                 loads, size = np.concatenate(owner.loads), owner.size
@@ -144,15 +134,8 @@ def _counted() -> Iterator[list[Launch]]:
         launches.append(launch)
         return result
 
-    builder.create_masked_load, builder.create_masked_store, executor.__call__ = (
-        counted_load,
-        counted_store,
-        counted_call,
-    )
-    try:
+    with interpreter_hooks(count_load, count_store, count_launch):
         yield launches
-    finally:
-        builder.create_masked_load, builder.create_masked_store, executor.__call__ = load, store, call
 
 
 class _Owner:

@@ -36,9 +36,8 @@ class LoadedModel:
 
 def open_checkpoint(name_or_path: str | os.PathLike[str]) -> HFFolder | GGUFFile:
     """Open a Hugging Face folder or a GGUF file and check its configuration and headers; no weight is read yet."""
-    path = find_model(
-        name_or_path
-    )  # what reads a format is imported with the first such file: random models need neither
+    # What reads a format is imported with the first such file: random models need neither.
+    path = find_model(name_or_path)
     if path.is_dir():
         from mini_engine.models.hf_folder import HFFolder
 

@@ -43,7 +43,8 @@ class Simulator:
     ) -> None:
         self.backend = backend
         self.config, self.kv_manager, self.scheduler = make_parts(config, backend, scheduler, kv_manager)
-        self.max_model_len: int = backend.max_model_len if config.max_model_len is None else config.max_model_len
+        assert self.config.max_model_len is not None  # make_parts fills it in
+        self.max_model_len = self.config.max_model_len
         self._record = record
         self._live: dict[str, Served] = {}
         self._tokens: dict[str, tuple[SampledToken, SampledToken]] = {}  # a request's next token, and its last one

@@ -176,9 +176,8 @@ def summarize(
 
 def _gaps(served: list[Served], ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Every length of a gap between two tokens of a request, and how many gaps have it."""
-    change = np.zeros(
-        len(ends) + 1, dtype=np.int64
-    )  # of the number of requests with a token in a step and the one before
+    # Of the number of requests with a token in a step and the one before.
+    change = np.zeros(len(ends) + 1, dtype=np.int64)
     pauses: Counter[float] = Counter()
     for each in served:
         spans = each.spans
