@@ -25,7 +25,14 @@ from mini_engine.scheduling.request import Request, RequestStatus
 
 
 class Scheduler(Queues):
-    """Iteration-level scheduling of requests over the blocks of a KVCacheManager. Override `admit` and `pick_victim`.
+    """Iteration-level scheduling of requests over the blocks of a KVCacheManager.
+
+    For a scheduler of your own, override one method:
+
+        schedule_running   serve the running sequences, in order      chunk_size    how many tokens one of them gets
+        schedule_waiting   start waiting ones with what is left       admit         who may start beside the running
+        make_room          blocks for the next tokens                 start         first blocks and first chunk
+        pick_victim        who gives up its blocks                    preempt       what giving up means
 
     Progress: while anything is unfinished, every step computes a token or ends a sequence. The first in `running` can
     take the blocks of all others, and a sequence that has the pool to itself starts without further conditions.
@@ -46,26 +53,33 @@ class Scheduler(Queues):
             raise RuntimeError("the last plan was neither committed nor rolled back: do one of them first")
         draft = self._draft = Draft(self.config.max_num_batched_tokens)
         try:
-            self._schedule_running(draft)
+            self.schedule_running(draft)
             if not draft.preempted:  # nobody starts on blocks that somebody has just had to give up
-                self._schedule_waiting(draft)
+                self.schedule_waiting(draft)
         except BaseException:
             self._undo()
             raise
         return draft.plan(finished=self.ending)
 
-    def _schedule_running(self, draft: Draft) -> None:
+    def schedule_running(self, draft: Draft) -> None:
+        """Give every running sequence its next tokens, in the order in which they started."""
         running, position = self.running, 0
         while position < len(running) and draft.budget > 0:
             request = running[position]
-            # Everybody behind is owed one token: a long prompt in front never holds up the decodes.
-            share = max(1, draft.budget - (len(running) - position - 1))
-            num_tokens = min(len(request.token_ids) - request.num_computed_tokens, share)
-            if self._make_room(request, num_tokens, position, draft):
+            num_missing = len(request.token_ids) - request.num_computed_tokens
+            num_tokens = self.chunk_size(num_missing, draft.budget, len(running) - position - 1)
+            if self.make_room(request, num_tokens, position, draft):
                 draft.add_chunk(request, num_tokens)
                 position += 1
 
-    def _make_room(self, request: Request, num_tokens: int, position: int, draft: Draft) -> bool:
+    def chunk_size(self, num_missing: int, budget: int, num_behind: int) -> int:
+        """How many of a sequence's `num_missing` tokens this step computes, with `budget` left and others still behind.
+
+        Each of those is owed one token: a long prompt in front never holds up the decodes.
+        """
+        return min(num_missing, max(1, budget - num_behind))
+
+    def make_room(self, request: Request, num_tokens: int, position: int, draft: Draft) -> bool:
         """Get blocks for the next tokens, if need be from those not served yet. False: it had to go itself."""
         while True:
             try:
@@ -79,7 +93,7 @@ class Scheduler(Queues):
             victim = self.pick_victim(not_served)
             if victim not in not_served:
                 raise ValueError(f"pick_victim returned {victim}: choose one of {not_served}")
-            self._preempt(victim, draft)
+            self.preempt(victim, draft)
             if victim is request:
                 return False
 
@@ -87,20 +101,21 @@ class Scheduler(Queues):
         """Which of `running` (the sequences not served yet in this step, in order of service) gives up its blocks."""
         return self.policy.pick_victim(running)
 
-    def _preempt(self, victim: Request, draft: Draft) -> None:
+    def preempt(self, victim: Request, draft: Draft) -> None:
+        """Take the blocks of a running sequence; it waits in front of those that have not started yet."""
         self.running.remove(victim)
         draft.cache_ops += self.preemption.preempt(victim, self.kv)
         draft.preempted.append(victim)
         self.waiting.add(victim)
         self.counters.num_preemptions += 1
 
-    def _schedule_waiting(self, draft: Draft) -> None:
+    def schedule_waiting(self, draft: Draft) -> None:
         """Start sequences in the policy's order until one does not fit: nobody overtakes it."""
         while self.waiting and draft.budget > 0:
             request = self.waiting.first()
             if self.admission.num_blocks(request.num_tokens) > self.config.num_blocks:  # outgrew the pool, then lost it
                 self._end(request)
-            elif not self._may_start(request) or not self._start(request, draft):
+            elif not self._may_start(request) or not self.start(request, draft):
                 return
 
     def _may_start(self, request: Request) -> bool:
@@ -113,12 +128,12 @@ class Scheduler(Queues):
         budget = self._draft.budget if self._draft is not None else self.config.max_num_batched_tokens
         return self.admission.fits(request, self.running, budget)
 
-    def _start(self, request: Request, draft: Draft) -> bool:
+    def start(self, request: Request, draft: Draft) -> bool:
         """Give a waiting sequence its first blocks and its first chunk. The cache is asked now: an older hit is stale."""
         swapped = request.status is RequestStatus.SWAPPED
         computed = request.num_computed_tokens if swapped else len(self.kv.match(request)) * self.config.block_size
         remaining = request.num_tokens - computed
-        num_tokens = min(remaining, draft.budget)
+        num_tokens = self.chunk_size(remaining, draft.budget, 0)
         if num_tokens < remaining <= self.config.max_num_batched_tokens and not self.config.enable_chunked_prefill:
             return False  # one that can never be computed in one step has grown while it ran: it is cut all the same
         try:

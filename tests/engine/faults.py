@@ -41,8 +41,8 @@ FAULTS = [
     Fault(
         "a long prompt starves the decodes behind it",
         SCHEDULER,
-        "share = max(1, draft.budget - (len(running) - position - 1))",
-        "share = draft.budget",
+        "return min(num_missing, max(1, budget - num_behind))",
+        "return min(num_missing, budget)",
     ),
     Fault(
         "newcomers take what a victim gave up",

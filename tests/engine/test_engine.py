@@ -394,7 +394,7 @@ def test_a_failing_detokenizer_costs_no_token_and_doubles_none():
 
 def test_a_scheduler_that_never_plans_anything_is_an_error_not_a_hang():
     class Idle(Scheduler):
-        def _schedule_waiting(self, draft):
+        def schedule_waiting(self, draft):
             return
 
     engine = LLMEngine(EngineConfig(num_blocks=4), AuditBackend(8), scheduler=Idle)

@@ -226,3 +226,16 @@ def test_work_per_step_does_not_touch_the_context():
 def test_a_request_is_printed_with_what_matters():
     request = Request("a", [1, 2, 3], 4)
     assert repr(request) == "Request('a', branch 0, waiting, 0 of 3 tokens computed, blocks [])"
+
+
+@pytest.mark.parametrize("size", [0, -1, 3, 9])
+def test_a_chunk_size_beyond_tokens_or_budget_is_an_error_and_leaves_nothing_behind(size):
+    class Own(Scheduler):
+        def chunk_size(self, num_missing, budget, num_behind):
+            return size
+
+    scheduler = make_scheduler(8, cls=Own, max_num_batched_tokens=2)
+    add(scheduler, "a", 8)
+    with pytest.raises(ValueError, match=f"a chunk of {size} tokens .* misses 8, and the step has 2 left; take 1 to 2"):
+        scheduler.schedule()
+    assert (scheduler.kv.num_free_blocks, scheduler.running, len(scheduler.waiting)) == (8, [], 1)
