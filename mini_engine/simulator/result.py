@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from mini_engine.cache import CacheOp
 from mini_engine.metrics import RequestTimes, hit_rate
 from mini_engine.scheduling import Chunk, Counters
 
@@ -78,6 +79,7 @@ class Step:
     num_computed: int
     """Tokens computed, padding included."""
     preempted: tuple[tuple[str, int], ...]
+    cache_ops: tuple[CacheOp, ...]
 
 
 @dataclass

@@ -143,7 +143,8 @@ class Simulator:
         usage.used_slots += (held * size - num_empty) * seconds
         usage.most_blocks = max(usage.most_blocks, held)
         if self._record:
-            self.result.steps.append(Step(begin, backend.now, plan.chunks, num_computed, plan.preempted))
+            step = Step(begin, backend.now, plan.chunks, num_computed, plan.preempted, plan.cache_ops)
+            self.result.steps.append(step)
         for request_id, _ in plan.preempted:
             self._live[request_id].num_preemptions += 1
         self._watch(plan, bool(changed))
