@@ -13,7 +13,7 @@ help:
 	@echo "make lab      open the lessons in JupyterLab (in my_lessons/, your own copy)"
 	@echo "make test     run every test that fits in a few minutes"
 	@echo "make test-all run the long ones too"
-	@echo "make lessons  rebuild lessons/ and solutions/*.ipynb from solutions/*.py"
+	@echo "make lessons  rebuild lessons/, solutions/*.ipynb and docs/teaching/ from solutions/*.py"
 	@echo "make fuzz     drive the engine with random requests and failures for an hour (SECONDS=3600)"
 	@echo "make mutants  plant named faults in cache and scheduler: the tests must notice each"
 	@echo "make lint     ruff, mypy, codespell"
@@ -56,6 +56,7 @@ mutants: $(VENV)/.test
 
 lessons: $(VENV)/.test
 	$(BIN)/python tools/build_lessons.py
+	$(BIN)/python tools/teaching.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -3,7 +3,7 @@
 #
 # **Let heads share what a token leaves behind. Then leave something smaller behind.**
 #
-# About 2 hours, half of it for the exercises · NumPy, no GPU · after lesson 01; lessons 02 and 03 help
+# 90 to 120 minutes, half of it for the exercises · NumPy, no GPU · after lesson 01; lessons 02 and 03 help
 #
 # After this lesson you can
 #
@@ -11,12 +11,12 @@
 # - write latent attention that never makes a key or a value, and show that it is exact;
 # - say why positions need a key of their own, and when to expand and when to absorb.
 
-# %% [markdown] lang="zh" en="069cb020"
+# %% [markdown] lang="zh" en="e7fbdafb"
 # # 04 · GQA 与 MLA
 #
 # **先让多个头共用一个 token 留下的东西，再让它留下的东西变小。**
 #
-# 大约 2 小时，其中一半做练习 · 只用 NumPy，不需要 GPU · 先学第 01 课；学过第 02、03 课会更轻松
+# 90 到 120 分钟，其中一半做练习 · 只用 NumPy，不需要 GPU · 先学第 01 课；学过第 02、03 课会更轻松
 #
 # 学完这一课，你能够：
 #
