@@ -9,7 +9,7 @@ from tools import teaching
 from tools.lessons.build import sources
 from tools.lessons.source import read_lesson
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_pages_are_up_to_date(capsys) -> None:

@@ -1,0 +1,125 @@
+"""A class with nbgrader, from the assignment to the grades: what is right gets every point, and nothing else gets any.
+
+Runs where nbgrader is installed, in an environment of its own (`make teach`).
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from tools.lessons.build import sources
+from tools.lessons.source import read_lesson
+from tools.nbgrader_course import main
+
+pytest.importorskip("nbgrader")
+
+ROOT = Path(__file__).resolve().parents[2]
+LESSONS = {path.stem[:2]: path for path in sources(ROOT)}
+EVERY_PUSH = "00"  # the shortest
+
+
+def nbgrader(folder: Path, *words: str) -> str:
+    """Run a command of nbgrader in the course's folder. It finds its own tools on PATH only."""
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "nbgrader", *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def constant(code: str) -> str:
+    """The answer with every function and method giving back one constant, as if it had been made for one case."""
+    tree = ast.parse(code)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            node.body = [ast.Return(ast.Constant(1))]
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def is_answer(cell: nbformat.NotebookNode) -> bool:
+    return bool(cell.metadata.get("nbgrader", {}).get("solution"))
+
+
+def is_check(cell: nbformat.NotebookNode) -> bool:
+    return bool(cell.metadata.get("nbgrader", {}).get("grade"))
+
+
+def with_changed(release: nbformat.NotebookNode, which: Callable[..., bool], change: Callable[[int], str]):
+    notebook = nbformat.from_dict(release)
+    for number, cell in enumerate(notebook.cells):
+        if which(cell):
+            cell.source = change(number)
+    return notebook
+
+
+def submissions(source: nbformat.NotebookNode, release: nbformat.NotebookNode) -> dict[str, nbformat.NotebookNode]:
+    """Five students. The first has solved everything."""
+
+    def solved(number: int) -> str:
+        return source.cells[number].source
+
+    return {
+        "right": with_changed(release, is_answer, solved),
+        "unsolved": release,
+        "hard_coded": with_changed(release, is_answer, lambda number: constant(solved(number))),
+        "checks_removed": with_changed(release, is_check, lambda number: "print('[ok]')"),
+        "checks_replaced": with_changed(
+            release,
+            is_answer,
+            lambda number: f"check = bugs_caught = lambda *all: None\n{release.cells[number].source}",
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=[] if n == EVERY_PUSH else pytest.mark.slow) for n in sorted(LESSONS)]
+)
+def test_only_what_is_right_gets_points(number: str, tmp_path: Path) -> None:
+    assignment, name = f"lesson{number}", LESSONS[number].stem
+    course = tmp_path / "course"
+    assert main([str(course), number]) == 0
+    nbgrader(course, "generate_assignment", assignment)
+    source, release = (nbformat.read(course / part / assignment / f"{name}.ipynb", 4) for part in ("source", "release"))
+    lesson = nbformat.read(ROOT / "lessons" / f"{name}.ipynb", 4)
+    assert [cell.source for cell in release.cells] == [cell.source for cell in lesson.cells]
+    for student, notebook in submissions(source, release).items():
+        folder = course / "submitted" / student / assignment
+        folder.mkdir(parents=True)
+        nbformat.write(notebook, folder / f"{name}.ipynb")
+    nbgrader(course, "autograde", assignment)
+    nbgrader(course, "generate_feedback", assignment)
+    nbgrader(course, "export", "--to", "grades.csv")
+    with (course / "grades.csv").open(encoding="utf-8") as file:
+        scores = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
+    points = sum(cell.points for cell in read_lesson(LESSONS[number]).cells)
+    assert scores == {
+        "right": points, "unsolved": 0, "hard_coded": 0, "checks_removed": 0, "checks_replaced": 0
+    }  # fmt: skip
+    for student in scores:
+        assert list((course / "feedback" / student / assignment).glob("*.html"))
+
+
+def test_a_course_is_not_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path), "00"]) == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert main([str(tmp_path), "00", "01"]) == 2
+    assert "is there already" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
