@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, TextIO
 
-from mini_engine import __version__, simulate_command
+from mini_engine import __version__, progress, simulate_command
 from mini_engine.backends.kv_arrays import KV_CACHE_DTYPES
 from mini_engine.sizing import command as size_command
 
@@ -139,6 +139,14 @@ def _parser() -> argparse.ArgumentParser:
     download.set_defaults(run=run_download)
     names = (DEFAULT_MODEL, *SMALL_MODELS)  # the small ones are there already, and who asks is told so
     download.add_argument("model", choices=names, help=f"{DEFAULT_MODEL} is SmolLM2-135M-Instruct, 93 MB, Apache-2.0")
+
+    progressing = commands.add_parser(
+        "progress",
+        help="see which exercises pass",
+        description="See which exercises pass, as your notebooks were saved.",
+    )
+    progress.add_arguments(progressing)
+    progressing.set_defaults(run=progress.run)
 
     doctor = commands.add_parser(
         "doctor", help="check the environment", description="Check the environment and say what to do about each fault."

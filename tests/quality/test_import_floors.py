@@ -16,7 +16,7 @@ FLOORS = [
     {"backends", "scheduling"},
     {"engine", "generation", "beam_search", "sequential"},
     {"llm", "simulator", "engine_options", "kv_quality", "sizing", "option_types"},
-    {"course", "cli", "simulate_command", "doctor", "download"},
+    {"course", "cli", "simulate_command", "progress", "doctor", "download"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(path for path in HOUSE.rglob("*.py") if path.parent != HOUSE or not path.name.startswith("__"))

@@ -1,0 +1,107 @@
+"""mini-engine progress: what the saved notebooks say, and nothing more."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mini_engine.cli import main
+from mini_engine.course.check import check
+from mini_engine.progress import read_progress
+
+ROOT = Path(__file__).resolve().parents[2]
+LESSON = ROOT / "lessons" / "05_kv_quantization.ipynb"
+
+
+def write(path: Path, *cells: tuple[str, str, int]) -> None:
+    """A notebook whose check cells have this source, printed text and points."""
+    made = [
+        {
+            "cell_type": "code",
+            "metadata": {"nbgrader": {"grade": True, "grade_id": "test_x", "points": points}},
+            "source": source,
+            "outputs": [{"output_type": "stream", "name": "stdout", "text": text}] if text else [],
+        }
+        for source, text, points in cells
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"cells": [{"cell_type": "markdown", "metadata": {}, "source": "x"}, *made]}))
+
+
+def said(id_: str, candidate: object, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the real check prints."""
+    check(id_, candidate)
+    return capsys.readouterr().out
+
+
+def test_it_counts_what_the_checks_print(tmp_path, capsys):
+    right = said("01.token_forwards", lambda n, m, cached: n + m - 1 if cached else m * n + m * (m - 1) // 2, capsys)
+    wrong = said("01.token_forwards", lambda n, m, cached: 0, capsys)
+    assert right.startswith("[ok]")
+    assert wrong.startswith("[no]")
+    source = 'f = check("01.token_forwards", f)'
+    write(tmp_path / "01_x.ipynb", (source, right, 2), (source, wrong, 3), (source, "", 4))
+    assert [(cell.exercise, cell.status) for cell in read_progress(tmp_path / "01_x.ipynb")] == [
+        ("01.token_forwards", "ok"), ("01.token_forwards", "no"), ("01.token_forwards", "not run")
+    ]  # fmt: skip
+    assert main(["progress", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "01_x   2 of  9 points  [ok] [no] [  ]"
+    assert lines[1] == "1 of 3 exercises pass; not right yet: 01.token_forwards"
+
+
+def test_a_cell_with_two_checks_passes_when_both_do(tmp_path):
+    write(tmp_path / "05_x.ipynb", ("", "[ok] 05.quantize  a\n[no] 05.dequantize  b\n", 3))
+    (cell,) = read_progress(tmp_path / "05_x.ipynb")
+    assert (cell.exercise, cell.status) == ("05.quantize 05.dequantize", "no")
+
+
+def test_open_lessons_are_open_and_solved_ones_are_solved(tmp_path, capsys):
+    for folder, words in (("lessons", "0 of"), ("solutions", "4 of 4")):
+        shutil.copytree(
+            ROOT / folder, tmp_path / folder, ignore=lambda _, names: [n for n in names if n != LESSON.name]
+        )
+        assert main(["progress", str(tmp_path / folder)]) == 0
+        assert f"{words}" in capsys.readouterr().out.splitlines()[1]
+
+
+def test_what_is_no_notebook_is_named_and_left_out(tmp_path, capsys):
+    write(tmp_path / "01_x.ipynb", ("", "[ok] 01.a  a\n", 1))
+    (tmp_path / "02_y.ipynb").write_text("<<<<<<< HEAD")
+    (tmp_path / "03_z.ipynb").write_text("[]")
+    assert main(["progress", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "1 of 1 exercises pass" in out
+    assert "left out" in out
+    assert "02_y.ipynb" in out
+    assert "03_z.ipynb" in out
+
+
+def test_a_folder_without_lessons_says_what_to_do(tmp_path, capsys):
+    assert main(["progress", str(tmp_path)]) == 1
+    assert "make lab" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese", "shown"),
+    [
+        ("todo", "todo", ["01_x"]),
+        ("todo", "no", ["zh/01_x"]),
+        ("ok", "todo", ["01_x"]),
+        ("ok", "ok", ["01_x", "zh/01_x"]),
+    ],
+)
+def test_a_twin_that_nobody_works_in_is_not_shown(english, chinese, shown, tmp_path, capsys):
+    write(tmp_path / "01_x.ipynb", ("", f"[{english}] 01.a  a\n", 1))
+    write(tmp_path / "zh" / "01_x.ipynb", ("", f"[{chinese}] 01.a  a\n", 1))
+    assert main(["progress", str(tmp_path)]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:-2]] == shown
+
+
+def test_json_has_every_exercise(tmp_path, capsys):
+    write(tmp_path / "zh" / "01_x.ipynb", ("", "[todo] 01.a  a\n", 1))
+    assert main(["progress", str(tmp_path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"zh/01_x": [{"exercise": "01.a", "status": "todo", "points": 1}]}
