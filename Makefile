@@ -42,11 +42,16 @@ setup: $(VENV)/.lab
 lab: $(VENV)/.lab
 	@$(BIN)/python tools/open_lab.py $(ARGS)
 
+# One worker a core, each with one thread: OpenMP's spinning threads make small matrix products several times slower
+# where cores are shared. More than 8 workers would mostly load PyTorch.
+test test-all: export OMP_NUM_THREADS := 1
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8
+
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test-all: $(VENV)/.test
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 fuzz: $(VENV)/.test
 	MINI_ENGINE_FUZZ_SECONDS=$(or $(SECONDS),3600) $(BIN)/python -m pytest -s tests/engine/test_state_machine.py

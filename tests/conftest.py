@@ -1,18 +1,36 @@
-"""Fixtures shared by every part, and the choice of Triton's mode, which must come before anything imports Triton."""
+"""Fixtures shared by every part, the choice of Triton's mode, which must come before anything imports Triton, and how
+pytest deals out the tests and sums them up."""
 
 from __future__ import annotations
 
 import os
 import signal
+from typing import Any
 
 import pytest
 
 from mini_engine.kernels._mode import choose_mode
+from tests import part_table, side_by_side
 
 choose_mode()  # transformers imports Triton, which then cannot change its mode
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: the tests of Ctrl-C need it heard
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: side_by_side.rank(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return side_by_side.scheduler(config, log) if config.getvalue("dist") == "load" else None  # load is what -n means
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    terminalreporter.section("by part, seconds of all workers together")
+    for line in part_table.table(terminalreporter.stats):
+        terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ def fed(cache: QuantizedKVCache, k: np.ndarray, v: np.ndarray, sizes: list[int])
 CODECS = [IntCodec(8), IntCodec(4, group=32), IntCodec(4, group=16, symmetric=False), Fp8Codec()]
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=str)
+@pytest.mark.parametrize("codec", CODECS, ids=["int8", "int4", "int4 asymmetric", "fp8"])
 def test_per_token_nothing_depends_on_how_the_tokens_come(codec):
     k, v = random_kv(41)
     expected = [codec.decode(codec.encode(x)) for x in (k, v)]
@@ -111,7 +111,7 @@ def test_a_failed_append_changes_nothing():
     np.testing.assert_array_equal(cache.append(0, k[4:], v[4:])[1][:4], first[1])
 
 
-@pytest.mark.parametrize("codec", CODECS, ids=str)
+@pytest.mark.parametrize("codec", CODECS, ids=["int8", "int4", "int4 asymmetric", "fp8"])
 def test_inside_the_engine_it_is_attention_over_rounded_keys_and_values(tiny_gqa, codec):
     prompt = tiny_gqa.tokenizer.encode("It is a truth universally acknowledged, that a single man")
     params = SamplingParams(temperature=0.0, max_tokens=16)

@@ -48,7 +48,9 @@ def checkpoint(tmp_path_factory):
 
 
 @pytest.mark.parametrize("backend", ["torch", "numpy"])
-@pytest.mark.parametrize("options", [{}, {"cache": "none"}, {"attention": causal_attention}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"cache": "none"}, {"attention": causal_attention}], ids=["", "no cache", "attention"]
+)
 def test_greedy_equals_transformers(checkpoint, backend, options):
     folder, expected = checkpoint
     model = load_weights(folder, backend=backend)

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from mini_engine.cli import main
-from mini_engine.course.check import run as run_check
 from mini_engine.course.exercise import Exercise, Prediction
 from mini_engine.course.exercises import find
 from mini_engine.course.predict import predict
@@ -55,12 +54,10 @@ def cell(tag: str, runs: list[CellRun]) -> str:
 
 
 def exercise(id: str, runs: list[CellRun]) -> str:
-    """An exercise that the lesson checks: its right answers pass."""
+    """An exercise that the lesson checks: the answer in its source passes. (tests/course tries every right answer.)"""
     found = find(Exercise, id)
     asked = _cells_that_call("check", id, runs)
-    for answer in (found.reference, *found.alternatives):
-        failed = [f"{o.property}: {o.detail}" for o in run_check(found, answer) if o.status != "ok"]
-        assert not failed, "\n".join(failed)
+    assert f"[ok] {id}" in asked[0].printed, asked[0].printed
     statement = [r.cell.text for r in _before(asked[0], runs)]
     return "\n".join([*statement, asked[0].text, inspect.getsource(inspect.getmodule(found.properties[0].run))])
 

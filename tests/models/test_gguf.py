@@ -158,7 +158,7 @@ def test_a_file_that_is_no_gguf(tmp_path):
         ({"pre": "llama-bpe"}, ["llama-bpe", "Hugging Face folder"]),
         ({"metadata": {"tokenizer.ggml.model": "llama"}, "tokenizer": False}, ["'llama'", "Hugging Face folder"]),
     ],
-    ids=lambda value: str(next(iter(value.values()))) if isinstance(value, dict) else "",
+    ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_unsupported_files(make, options, fragments):
     fails(UnsupportedModelError, make(**options), *fragments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,8 @@ from tools.build_lessons import main
 
 
 @pytest.fixture(scope="session")
-def runs() -> Iterator[Runs]:
-    shared = Runs()
-    yield shared
-    shared.close()
+def runs() -> Runs:
+    return Runs()
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tools.lessons.build import sources
 from tools.lessons.execute import kernel_environment
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,22 +45,15 @@ def runs_here(name: str) -> bool:
 
 
 class Runs:
-    """The three nbval runs over all lessons, started together: stored outputs, solutions, and stubs under COURSE_STRICT=1."""
+    """A lesson's three nbval runs: stored outputs, solutions, and stubs under COURSE_STRICT=1. Each is made once, when a
+    test first asks for it.
+    """
 
     def __init__(self) -> None:
-        names = [path.stem for path in sources(ROOT) if runs_here(path.stem)]
-        lessons = [ROOT / "lessons" / f"{name}.ipynb" for name in names]
-        solutions = [ROOT / "solutions" / f"{name}.ipynb" for name in names]
-        self._pool = ThreadPoolExecutor(2)
-        self._runs: dict[str, Future[dict[Path, Cells]]] = {
-            "lessons": self._pool.submit(run_nbval, lessons, strict=False),
-            "solutions": self._pool.submit(run_nbval, solutions, strict=True),
-            "stubs": self._pool.submit(run_nbval, lessons, strict=True),
-        }
+        self._made: dict[tuple[str, str], Cells] = {}
 
     def cells(self, run: str, name: str) -> Cells:
-        folder = "solutions" if run == "solutions" else "lessons"
-        return self._runs[run].result()[ROOT / folder / f"{name}.ipynb"]
-
-    def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
+        if (run, name) not in self._made:
+            path = ROOT / ("solutions" if run == "solutions" else "lessons") / f"{name}.ipynb"
+            self._made[run, name] = run_nbval([path], strict=run != "lessons")[path]
+        return self._made[run, name]

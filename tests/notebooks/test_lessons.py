@@ -132,6 +132,17 @@ def test_solution_passes_nbval_strict(name: str, runs: Runs) -> None:
     assert failures(runs.cells("solutions", name)) == ""
 
 
+@each_lesson
+def test_every_check_knows_a_stub(name: str) -> None:
+    """By the stored outputs, which nbval compares with a run. Where check() says [todo], COURSE_STRICT=1 makes it an error:
+    test_build.py runs that, on its small lesson, and the slow test below on every lesson."""
+    checks = [c for c in code_cells(NOTEBOOKS[f"lessons/{name}"]) if c.metadata.get("nbgrader", {}).get("grade")]
+    assert checks
+    for cell in checks:
+        assert any(o.get("text", "").startswith("[todo] ") for o in cell.outputs), f"lets a stub through: {cell.source}"
+
+
+@pytest.mark.slow
 @each_run
 def test_stubs_fail_at_their_checks_under_strict(name: str, runs: Runs) -> None:
     cells, stored = runs.cells("stubs", name), code_cells(NOTEBOOKS[f"lessons/{name}"])
