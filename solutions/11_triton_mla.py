@@ -1,0 +1,777 @@
+# ---
+# jupyter:
+#   course:
+#     translated: false
+# ---
+
+# %% [markdown] lang="en" tags=["goals"]
+# # 11 · Triton MLA decode kernel
+#
+# **Load it once, use it twice.**
+#
+# 2 to 3 hours · Triton, no GPU needed · after lessons 04 and 10
+#
+# After this lesson you can
+#
+# - cut a context in parts, and put their results together exactly;
+# - write a decode kernel over latents, for any number of heads, and let the engine write text with it;
+# - say how intense MLA decode is, and from how many heads on it is compute bound.
+#
+# As in lesson 10, the next cell decides where kernels run: compiled on a GPU, else interpreted on the CPU.
+
+# %% tags=["nbval-ignore-output"]
+from mini_engine.course.own_kernels import start_kernels
+
+triton, tl = start_kernels()
+
+# %%
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import torch
+
+from mini_engine import LLM, SamplingParams, get_gpu, get_model
+from mini_engine.course import check, panel, picture, predict, svg
+from mini_engine.course.latent_cases import Latents, bytes_of_the_pool
+from mini_engine.course.panels import p03_intensity
+from mini_engine.course.panels import p11_triton_mla as pictures
+from mini_engine.kernels import is_interpreted, kernel_device
+from mini_engine.kernels.config import choose_num_splits
+from mini_engine.roofline import mla_decode_intensity, ridge_point
+
+device = kernel_device()
+lite, v2, gpu = get_model("deepseek-v2-lite"), get_model("deepseek-v2"), get_gpu("h100-sxm")
+
+# %% [markdown] lang="en"
+# ## The pain
+#
+# In [lesson 10](lessons/10_triton_gqa.ipynb) a program took one K/V head of one sequence. MLA has a single latent for all heads. So one
+# sequence may be one program.
+
+# %%
+predict("11.idle", value=None)
+
+# %% tags=["claim-pain"]
+PROCESSORS = 132  # of an H100
+for batch in (1, 8, 132):
+    programs = batch * math.ceil(lite.num_attention_heads / 16)
+    print(f"{batch:>3} sequences: {programs:>3} programs, {max(0, PROCESSORS - programs):>3} processors idle")
+latents = 131_072 * lite.latent_dim * 2
+whole = latents / float(gpu.memory_bandwidth)
+print(f"latents of 131,072 tokens, one layer: {latents / 1e6:.1f} MB")
+print(
+    f"at all of an H100's bandwidth {1e6 * whole:.0f} us, at a fair share for one of 132: {1e6 * whole * 132:,.0f} us"
+)
+
+# %% [markdown] lang="en"
+# Computed, not measured, and one processor alone may get more than a fair share. Still: a long request at batch 1 leaves most of the GPU
+# idle.
+#
+# ## Cut the context
+#
+# Give each program one part of the context. A softmax over all tokens needs the sum over all tokens, though. What must a part leave
+# behind, so that nothing is lost?
+
+# %% tags=["diagram"]
+svg(*pictures.parts_and_combine())
+
+# %% [markdown] lang="en"
+# Two things. Its own attention, as if there were no other tokens. And one number: how much its powers sum up to. As a logarithm, so
+# that it cannot overflow: the **log-sum-exp**. Scores are in base 2 here, as GPUs compute powers of 2:
+#
+# $$\ell_i = \log_2 \sum_{n \in \text{part } i} 2^{s_n} \qquad\qquad o = \frac{\sum_i 2^{\ell_i}\, o_i}{\sum_i 2^{\ell_i}}$$
+#
+# This is **split-KV**, or flash-decoding. The six tokens of lesson 10 again, in three parts. The last one is empty.
+
+
+# %% tags=["claim-steps"]
+def attend(s, v):
+    """Result and log-sum-exp of a part, scores in base 2. An empty part has no result."""
+    if len(s) == 0:
+        return np.nan, -np.inf
+    top = s.max()
+    weights = np.exp2(s - top)
+    return weights @ v / weights.sum(), top + np.log2(weights.sum())
+
+
+scores, values = np.array([1.0, 3.0, 2.0, 2.0, 5.0, 4.0]), np.array([10.0, 20.0, 30.0, 40.0, 50.0, 60.0])
+in_base_2 = scores * math.log2(math.e)
+outs, lses = np.array([attend(in_base_2[part], values[part]) for part in (slice(0, 4), slice(4, 6), slice(6, 6))]).T
+print("results:", np.round(outs, 4), " log-sum-exps:", np.round(lses, 4))
+powers = np.exp2(lses - lses.max())
+weights = powers / powers.sum()
+some = weights > 0
+print("weights:", np.round(weights, 4))
+print(f"combined {weights[some] @ outs[some]:.6f}, all at once {attend(in_base_2, values)[0]:.6f}")
+print(f"plain mean of the two: {outs[some].mean():.6f}")
+
+# %% [markdown] lang="en"
+# The mean is wrong: that is the missing **rescale**. And an empty part has nothing to give. Its log-sum-exp is minus infinity, so its
+# weight is 0. Its result was never computed, and 0 × NaN is NaN. So nobody may even read it.
+#
+# ## Exercise 11.1 - one part
+#
+# Difficulty 3/5 · importance 5/5 · 20 minutes · about 22 lines
+#
+# Take the kernel of exercise 10.2. Program `split` attends to tokens `split * tokens` onwards, at most `tokens` of them, and none behind
+# the context.
+#
+# - Store its result at `part_ptr + split * part_stride + d`, and its log-sum-exp at `lse_ptr + split`.
+# - `scale_log2` is the scale times log2(e). So scores are `q · k * scale_log2`, and powers are `tl.exp2`.
+# - A part ends anywhere, also within a tile.
+# - An empty part: its log-sum-exp is minus infinity. What its result holds is your choice.
+#
+# Small case: 3 tokens in 2 parts of 16. Program 1 has none. What is its log-sum-exp if `top` and `total` keep their first values?
+
+
+# %% exercise="attend_parts"
+# needs Triton
+@triton.jit
+def part_kernel(
+    q_ptr, k_ptr, v_ptr, part_ptr, lse_ptr, length, tokens, scale_log2, k_stride, v_stride, part_stride,
+    D: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+):  # fmt: skip
+    """Store attention of q[D] over one part at part_ptr, and its log-sum-exp at lse_ptr."""
+    ### BEGIN SOLUTION
+    split = tl.program_id(0)
+    d = tl.arange(0, BLOCK_D)
+    q = tl.load(q_ptr + d, mask=d < D, other=0.0)
+    begin = split * tokens
+    end = tl.minimum(begin + tokens, length)
+    top = float("-inf")
+    total = 0.0
+    out = tl.zeros([BLOCK_D], tl.float32)
+    for start in range(begin, end, BLOCK_N):
+        n = start + tl.arange(0, BLOCK_N)
+        tile = (n < end)[:, None] & (d < D)[None, :]
+        k = tl.load(k_ptr + n[:, None] * k_stride + d[None, :], mask=tile, other=0.0)
+        v = tl.load(v_ptr + n[:, None] * v_stride + d[None, :], mask=tile, other=0.0)
+        s = tl.where(n < end, tl.sum(q[None, :] * k, 1) * scale_log2, float("-inf"))
+        new_top = tl.maximum(top, tl.max(s, 0))
+        shrink = tl.exp2(top - new_top)
+        weights = tl.exp2(s - new_top)
+        total = total * shrink + tl.sum(weights, 0)
+        out = out * shrink + tl.sum(weights[:, None] * v, 0)
+        top = new_top
+    some = tl.where(total == 0.0, 1.0, total)
+    tl.store(part_ptr + split * part_stride + d, out / some, mask=d < D)
+    tl.store(lse_ptr + split, top + tl.log2(some))
+    ### END SOLUTION
+
+
+def attend_parts(q, k, v, scale, tokens, num_splits):
+    """q[D], k[S, D], v[S, D] -> parts[num_splits, D] and their lse[num_splits]."""
+    (S, D) = k.shape
+    parts = torch.full((num_splits, D), torch.nan, device=q.device)
+    lse = torch.full((num_splits,), torch.nan, device=q.device)
+    part_kernel[(num_splits,)](
+        q, k, v, parts, lse, S, tokens, scale * math.log2(math.e), k.stride(0), v.stride(0), parts.stride(0),
+        D=D, BLOCK_N=16, BLOCK_D=triton.next_power_of_2(D),
+    )  # fmt: skip
+    return parts, lse
+
+
+# %% test="attend_parts" points=2
+# needs Triton
+attend_parts = check("11.partial", attend_parts)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# Only three things change: where the loop begins, where it ends, and what is stored.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# `begin = split * tokens` and `end = tl.minimum(begin + tokens, length)`. The loop is `range(begin, end, BLOCK_N)`, and the mask is
+# `n < end`. After it, `top + tl.log2(total)`.
+#
+# </details>
+# <details><summary>Hint 3: "an empty part" fails</summary>
+#
+# Then total is 0. `some = tl.where(total == 0.0, 1.0, total)` makes the division safe. `top + tl.log2(some)` is minus infinity by itself.
+#
+# </details>
+#
+# ## Exercise 11.2 - combine
+#
+# Difficulty 2/5 · importance 5/5 · 10 minutes · about 6 lines
+#
+# Write it in PyTorch, for all sequences and heads at once: `parts[N, B, H, D]` and `lse[N, B, H]` give `[B, H, D]`.
+#
+# - Log-sum-exps are in base 2, and may be large. Powers of them must not overflow, nor vanish together.
+# - A part with minus infinity counts for nothing, **even if it holds NaN**.
+# - If all parts are empty, the result is 0.
+#
+# Small case: one number a part. Parts 10 and 20 with 3 and 5 give 0.2 · 10 + 0.8 · 20 = 18.
+
+
+# %% exercise="combine"
+# needs Triton
+def combine(parts, lse):
+    """parts[N, B, H, D], lse[N, B, H] in base 2 -> [B, H, D]."""
+    ### BEGIN SOLUTION
+    top = lse.amax(0)
+    top = torch.where(torch.isinf(top), 0.0, top)
+    weights = torch.exp2(lse - top)
+    total = weights.sum(0)
+    weights = weights / torch.where(total == 0, 1.0, total)
+    counted = torch.where((weights > 0)[..., None], parts, 0.0)
+    return (weights[..., None] * counted).sum(0)
+    ### END SOLUTION
+
+
+# %% test="combine" points=2
+# needs Triton
+combine = check("11.combine", combine)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# The last lines of the NumPy cell. There it was one sequence with one head.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# 1. `top = lse.amax(0)`, and 0 where that is infinite.
+# 2. `torch.exp2(lse - top)`, divided by its sum over parts. A sum of 0 becomes 1.
+# 3. `torch.where((weights > 0)[..., None], parts, 0.0)`, times the weights, summed over parts.
+#
+# </details>
+# <details><summary>Hint 3: "an empty part" fails</summary>
+#
+# Multiplying comes too late. Replace what an empty part holds before you multiply.
+#
+# </details>
+#
+# Put both to work. Does the number of parts change the result?
+
+# %% tags=["claim-any-number"]
+# needs Triton
+rng = np.random.default_rng(11)
+q, k, v = (
+    torch.from_numpy(rng.normal(size=shape).astype(np.float32)).to(device) for shape in ((32,), (300, 32), (300, 32))
+)
+reference = torch.softmax((k.double() @ q.double()) * 32**-0.5, 0) @ v.double()
+for num_splits in (1, 2, 3, 7, 25):
+    tokens = pictures.share(300, num_splits, 16)
+    parts, lse = attend_parts(q, k, v, 32**-0.5, tokens, num_splits)
+    joined = combine(parts[:, None, None], lse[:, None, None])[0, 0]
+    off = float((joined - reference).abs().max())
+    print(
+        f"{num_splits:>2} parts of {tokens:>3}, {int((lse == -torch.inf).sum())} empty: right to 6 digits {off < 1e-6}"
+    )
+    assert off < 1e-6
+
+# %% [markdown] lang="en"
+# It does not, beyond rounding. So the number of parts is free to choose. What does a part cost? Each one writes its result in float32,
+# and combine reads it again.
+
+# %%
+predict("11.parts_bytes", value=None)
+
+# %% tags=["claim-parts-cost", "claim-counter-example"]
+for batch, context in ((1, 131_072), (1, 8192), (1, 1024), (32, 8192), (264, 8192)):
+    num_splits = choose_num_splits(batch, context, PROCESSORS)
+    written = num_splits * 16 * 512 * 4 if num_splits > 1 else 0
+    print(
+        f"{batch:>3} sequences of {context:>7,} tokens: {num_splits:>2} parts, {written:>9,} B of results each, "
+        f"{2 * written / (context * 576 * 2):5.1%} more bytes"
+    )
+
+# %% [markdown] lang="en"
+# This is the engine's rule, and no search: twice as many programs as processors, at least 256 tokens a part, at most 32 parts. It looks at
+# shapes only, so the same batch is always cut the same way. A large batch has work for all anyway: one part, and no combine.
+#
+# Move the sliders. When do more parts help, and when do they only cost? Try 64 sequences, then a short context.
+
+# %% tags=["claim-panel-splits"]
+panel(
+    pictures.splits,
+    sequences=(1, 1, 64),
+    context={32768: [1024, 4096, 32768, 131072]},
+    num_splits={32: [1, 2, 4, 8, 16, 32, 64, 128]},
+)
+
+# %% [markdown] lang="en"
+# ## Latents
+#
+# What [lesson 04](lessons/04_gqa_and_mla.ipynb) found, in three sentences. A token leaves one latent of 512 numbers and one rope key of
+# 64, shared by all heads. W_UK is absorbed into the query, so a latent is the key as it lies there. W_UV waits until the weighted sum is
+# done, so the same latent is the value.
+#
+# For the kernel this is one K/V head, whose key is 576 wide and whose value is the first 512 of it.
+
+# %%
+predict("11.twice", value=None)
+svg(*pictures.one_row())
+
+# %% [markdown] lang="en"
+# ## Exercise 11.3 - latents
+#
+# Difficulty 4/5 · importance 5/5 · 25 minutes · about 28 lines
+#
+# Write the kernel for one tile of heads: program `row` serves all heads of sequence `row`. There are 16 at most.
+#
+# - `q_latent` is [B, H, DC], absorbed already. `q_rope` is [B, H, DR]. Both are views with strides of their own.
+# - The pool is [N, P, DC + DR], the latent first. Block and slot are found as in 10.3, and rows have stride `stride_p`.
+# - A score is `(q_latent · latent + q_rope · rope) * scale_log2`: **one scale for both**. It comes from the caller, for it belongs to
+#   the query before absorption: 1 / sqrt(Dn + Dr).
+# - **Load each number once.** The check counts. A latent and a rope key want a tile each, since 576 is no power of 2.
+# - As in lesson 10: unused slots hold NaN, table tails are nonsense, a context of 0 tokens gives zeros, H may be below 16.
+
+
+# %% exercise="latent_decode"
+# needs Triton
+@triton.jit
+def latent_kernel(
+    ql_ptr, qr_ptr, pool_ptr, table_ptr, length_ptr, out_ptr, scale_log2,
+    ql_stride_b, ql_stride_h, qr_stride_b, qr_stride_h, stride_n, stride_p, table_stride, out_stride_b, out_stride_h,
+    H: tl.constexpr, DC: tl.constexpr, DR: tl.constexpr, PAGE: tl.constexpr,
+    BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_R: tl.constexpr,
+):  # fmt: skip
+    """Store attention of all heads of one sequence over its latents."""
+    ### BEGIN SOLUTION
+    row = tl.program_id(0)
+    h, c, r = tl.arange(0, BLOCK_H)[:, None], tl.arange(0, BLOCK_C)[None, :], tl.arange(0, BLOCK_R)[None, :]
+    heads = (h < H) & (c < DC)
+    q_latent = tl.load(ql_ptr + row * ql_stride_b + h * ql_stride_h + c, mask=heads, other=0.0)
+    q_rope = tl.load(qr_ptr + row * qr_stride_b + h * qr_stride_h + r, mask=(h < H) & (r < DR), other=0.0)
+    length = tl.load(length_ptr + row)
+    top = tl.full([BLOCK_H], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_H], tl.float32)
+    out = tl.zeros([BLOCK_H, BLOCK_C], tl.float32)
+    for start in range(0, length, BLOCK_N):
+        n = start + tl.arange(0, BLOCK_N)
+        live = n < length
+        page = tl.load(table_ptr + row * table_stride + n // PAGE, mask=live, other=0).to(tl.int64)
+        at = (page * stride_n + n % PAGE * stride_p)[:, None]
+        latent = tl.load(pool_ptr + at + c, mask=live[:, None] & (c < DC), other=0.0)
+        rope = tl.load(pool_ptr + at + DC + r, mask=live[:, None] & (r < DR), other=0.0)
+        s = tl.dot(q_latent, tl.trans(latent), input_precision="ieee")
+        s += tl.dot(q_rope, tl.trans(rope), input_precision="ieee")
+        s = tl.where(live[None, :], s * scale_log2, float("-inf"))
+        new_top = tl.maximum(top, tl.max(s, 1))
+        shrink = tl.exp2(top - new_top)
+        weights = tl.exp2(s - new_top[:, None])
+        total = total * shrink + tl.sum(weights, 1)
+        out = out * shrink[:, None] + tl.dot(weights.to(latent.dtype), latent, input_precision="ieee")
+        top = new_top
+    out = out / tl.where(total == 0.0, 1.0, total)[:, None]
+    tl.store(out_ptr + row * out_stride_b + h * out_stride_h + c, out, mask=heads)
+    ### END SOLUTION
+
+
+def latent_decode(q_latent, q_rope, latent_pool, block_tables, context_lens, scale):
+    """q_latent[B, H, Dc], q_rope[B, H, Dr], latent_pool[N, P, Dc + Dr] -> [B, H, Dc], for H up to 16."""
+    (B, H, Dc), Dr, P = q_latent.shape, q_rope.shape[2], latent_pool.shape[1]
+    out = torch.empty((B, H, Dc), dtype=q_latent.dtype, device=q_latent.device)
+    latent_kernel[(B,)](
+        q_latent, q_rope, latent_pool, block_tables, context_lens, out, scale * math.log2(math.e),
+        *q_latent.stride()[:2], *q_rope.stride()[:2], *latent_pool.stride()[:2], block_tables.stride(0),
+        *out.stride()[:2],
+        H=H, DC=Dc, DR=Dr, PAGE=P, BLOCK_H=16, BLOCK_N=64,
+        BLOCK_C=max(16, triton.next_power_of_2(Dc)), BLOCK_R=max(16, triton.next_power_of_2(Dr)),
+    )  # fmt: skip
+    return out
+
+
+# %% test="latent_decode" points=3
+# needs Triton
+latent_decode = check("11.mla", latent_decode)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# Your kernel of 10.4, with one K/V head. The score has two `tl.dot`, the sum has one.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# Tiles of indices: `h[:, None]`, `c[None, :]` for the latent, `r[None, :]` for the rope key, which starts at `at + DC`. Then
+# `tl.dot(q_latent, tl.trans(latent)) + tl.dot(q_rope, tl.trans(rope))`, both with `input_precision="ieee"`. Weights times `latent` is
+# the sum.
+#
+# </details>
+# <details><summary>Hint 3: "each number is loaded once" fails</summary>
+#
+# Keep the tile `latent` and use it in both products. Its lanes from DC on must be off, or the rope key is loaded twice.
+#
+# </details>
+#
+# ## More heads than a tile
+#
+# DeepSeek-V2 has 128 heads. Their results, 128 by 512 numbers in float32, would take 256 KiB: all registers of a processor. So heads come
+# in tiles too. Each tile is a program, and each loads the latents again.
+#
+# ## Exercise 11.4 - heads and parts
+#
+# Difficulty 4/5 · importance 5/5 · 20 minutes · about 34 lines, most of them from 11.3
+#
+# The whole kernel: program (i, row, split) serves heads `i * BLOCK_H` onwards, for one part of the context.
+#
+# - Any number of heads: 1, 20, 33. Padded rows are neither loaded nor stored, and their log-sum-exps are not stored.
+# - Parts are whole tiles: `tl.cdiv(tl.cdiv(length, BLOCK_N), NUM_SPLITS) * BLOCK_N` tokens each. Some may be empty.
+# - Store results and log-sum-exps as in 11.1. Your `combine` does the rest.
+
+
+# %% exercise="mla_decode"
+# needs Triton
+@triton.jit
+def split_kernel(
+    ql_ptr, qr_ptr, pool_ptr, table_ptr, length_ptr, part_ptr, lse_ptr, scale_log2,
+    ql_stride_b, ql_stride_h, qr_stride_b, qr_stride_h, stride_n, stride_p, table_stride,
+    part_stride_s, part_stride_b, part_stride_h, lse_stride_s, lse_stride_b,
+    H: tl.constexpr, DC: tl.constexpr, DR: tl.constexpr, PAGE: tl.constexpr, NUM_SPLITS: tl.constexpr,
+    BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK_R: tl.constexpr,
+):  # fmt: skip
+    """Store one part of a tile of heads of one sequence, and its log-sum-exps."""
+    ### BEGIN SOLUTION
+    first, row, split = tl.program_id(0) * BLOCK_H, tl.program_id(1), tl.program_id(2)
+    h = (first + tl.arange(0, BLOCK_H))[:, None]
+    c, r = tl.arange(0, BLOCK_C)[None, :], tl.arange(0, BLOCK_R)[None, :]
+    heads = (h < H) & (c < DC)
+    q_latent = tl.load(ql_ptr + row * ql_stride_b + h * ql_stride_h + c, mask=heads, other=0.0)
+    q_rope = tl.load(qr_ptr + row * qr_stride_b + h * qr_stride_h + r, mask=(h < H) & (r < DR), other=0.0)
+    length = tl.load(length_ptr + row)
+    tokens = tl.cdiv(tl.cdiv(length, BLOCK_N), NUM_SPLITS) * BLOCK_N
+    begin = split * tokens
+    end = tl.minimum(begin + tokens, length)
+    top = tl.full([BLOCK_H], float("-inf"), tl.float32)
+    total = tl.zeros([BLOCK_H], tl.float32)
+    out = tl.zeros([BLOCK_H, BLOCK_C], tl.float32)
+    for start in range(begin, end, BLOCK_N):
+        n = start + tl.arange(0, BLOCK_N)
+        live = n < end
+        page = tl.load(table_ptr + row * table_stride + n // PAGE, mask=live, other=0).to(tl.int64)
+        at = (page * stride_n + n % PAGE * stride_p)[:, None]
+        latent = tl.load(pool_ptr + at + c, mask=live[:, None] & (c < DC), other=0.0)
+        rope = tl.load(pool_ptr + at + DC + r, mask=live[:, None] & (r < DR), other=0.0)
+        s = tl.dot(q_latent, tl.trans(latent), input_precision="ieee")
+        s += tl.dot(q_rope, tl.trans(rope), input_precision="ieee")
+        s = tl.where(live[None, :], s * scale_log2, float("-inf"))
+        new_top = tl.maximum(top, tl.max(s, 1))
+        shrink = tl.exp2(top - new_top)
+        weights = tl.exp2(s - new_top[:, None])
+        total = total * shrink + tl.sum(weights, 1)
+        out = out * shrink[:, None] + tl.dot(weights.to(latent.dtype), latent, input_precision="ieee")
+        top = new_top
+    some = tl.where(total == 0.0, 1.0, total)
+    part_at = part_ptr + split * part_stride_s + row * part_stride_b
+    tl.store(part_at + h * part_stride_h + c, out / some[:, None], mask=heads)
+    lse_at = lse_ptr + split * lse_stride_s + row * lse_stride_b + first
+    tl.store(lse_at + tl.arange(0, BLOCK_H), top + tl.log2(some), mask=first + tl.arange(0, BLOCK_H) < H)
+    ### END SOLUTION
+
+
+def mla_decode(
+    q_latent, q_rope, latent_pool, block_tables, context_lens, scale, *, num_splits=4, latent_scale=None
+):  # fmt: skip
+    """As latent_decode, for any H. The scale of int8 latents is None here."""
+    (B, H, Dc), Dr, P = q_latent.shape, q_rope.shape[2], latent_pool.shape[1]
+    parts = torch.full((num_splits, B, H, Dc), torch.nan, device=q_latent.device)
+    lse = torch.full((num_splits, B, H), torch.nan, device=q_latent.device)
+    split_kernel[(triton.cdiv(H, 16), B, num_splits)](
+        q_latent, q_rope, latent_pool, block_tables, context_lens, parts, lse, scale * math.log2(math.e),
+        *q_latent.stride()[:2], *q_rope.stride()[:2], *latent_pool.stride()[:2], block_tables.stride(0),
+        *parts.stride()[:3], *lse.stride()[:2],
+        H=H, DC=Dc, DR=Dr, PAGE=P, NUM_SPLITS=num_splits, BLOCK_H=16, BLOCK_N=64,
+        BLOCK_C=max(16, triton.next_power_of_2(Dc)), BLOCK_R=max(16, triton.next_power_of_2(Dr)),
+    )  # fmt: skip
+    return combine(parts, lse).to(q_latent.dtype)
+
+
+# %% test="mla_decode" points=3
+# needs Triton
+mla_decode = check("11.heads", mla_decode)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# From 11.3: h starts at `first = tl.program_id(0) * BLOCK_H`. From 11.1: begin, end, and the two stores.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# The loop runs from begin to end with `live = n < end`. Results go to `split * part_stride_s + row * part_stride_b + h * part_stride_h
+# + c`. Log-sum-exps go to `split * lse_stride_s + row * lse_stride_b`, plus the head, under the mask of the heads.
+#
+# </details>
+# <details><summary>Hint 3: "any number of heads" fails at a store</summary>
+#
+# `top` has one axis, [BLOCK_H]. So its addresses need one axis as well: `first + tl.arange(0, BLOCK_H)`, and the mask `< H`.
+#
+# </details>
+#
+# Which program reads which block? Twenty heads make two tiles, the second with 12 rows of padding. Move the tile of heads: what changes
+# in the pool? Then find a part that is empty.
+
+# %%
+panel(pictures.programs, sequence=(0, 0, 1), heads=(1, 0, 1), split=(2, 0, 4), num_splits=(4, 1, 5), height=4.4)
+
+# %% tags=["claim-which-block"]
+picture(pictures.programs, sequence=0, heads=1, split=2, num_splits=4, height=4.4)
+
+# %% [markdown] lang="en"
+# Tiles of heads read the same blocks, parts read different ones. So parts cost no bytes of the cache, and tiles of heads do: each latent
+# is asked for ceil(H / BLOCK_H) times. Formula, counter and picture must agree. For comparison, the engine's GQA kernel, given the
+# same pool as K and as V.
+
+
+# %% tags=["claim-three-ways"]
+# needs Triton
+def as_k_and_v(q_latent, q_rope, pool, tables, lengths, scale):
+    """Lesson 10's way: one K/V head, and what was summed of the rope key is thrown away."""
+    from mini_engine.kernels import paged_gqa_decode
+
+    q, pool = torch.cat((q_latent, q_rope), -1), pool[:, :, None]
+    return paged_gqa_decode(q, pool, pool, tables, lengths, scale)[..., : q_latent.shape[2]]
+
+
+case = Latents(pictures.LENGTHS, heads=20, latent=16, rope=4)
+by_formula = math.ceil(20 / 16) * sum(case.lengths) * (16 + 4) * 4  # tiles of heads, tokens, numbers, bytes
+drawn = picture(pictures.programs, sequence=0, heads=0, split=0, num_splits=4).text
+print(f"formula {by_formula:,} B; picture: all {drawn.split('All ')[1]}")
+if is_interpreted():
+    for num_splits in (1, 4):
+        asked = bytes_of_the_pool(mla_decode, case, num_splits=num_splits)
+        print(f"counted, {num_splits} {'part' if num_splits == 1 else 'parts'}: {asked:,} B")
+        assert asked == by_formula
+    twice = bytes_of_the_pool(as_k_and_v, case)
+    print(f"as K and V: {twice:,} B, {twice / by_formula:.2f} times")
+    same = np.abs(as_k_and_v(*case.tensors(), case.scale).double().cpu().numpy() - case.expected()).max() < 1e-5
+    print("same result:", bool(same))
+else:
+    print("counted in the interpreter only: start Jupyter with TRITON_INTERPRET=1")
+
+# %% [markdown] lang="en"
+# So MLA decode *is* attention with one wide K/V head, as people say. A kernel that does not know it pays 2 loads for each number, or
+# 17/9 if it leaves out the rope key.
+#
+# ## How intense is it?
+#
+# Count for one token in the cache. Each head multiplies and adds d_c + d_r numbers for its score, and d_c for its sum. The bytes are
+# those of one row, for all heads together:
+#
+# $$\frac{2\, n_h (d_c + d_r) + 2\, n_h d_c}{2\,(d_c + d_r)} = n_h\, \frac{2 d_c + d_r}{d_c + d_r} = \frac{17}{9}\, n_h \approx 1.889\, n_h$$
+#
+# Not 2 n_h, which one reads at times: the rope key is in the score and not in the sum. With more query tokens in a step, each does its
+# work on the same bytes. Models with multi-token prediction guess the next token and check it together with this one: s_q = 2.
+
+# %% tags=["claim-intensity"]
+ridge = ridge_point(gpu.bf16_flops, gpu.memory_bandwidth)
+for heads, s_q in ((1, 1), (16, 1), (128, 1), (128, 2)):
+    at = mla_decode_intensity(heads, 512, 64, s_q=s_q)
+    bound = "compute" if at >= ridge else "memory"
+    print(
+        f"{heads:>3} heads, {s_q} query: {at!s:>6} = {float(at):7.3f} FLOP/B: {bound} bound, H100: {float(ridge):.1f}"
+    )
+at = mla_decode_intensity(128, 512, 64, S=4096)
+print(f"128 heads, reading q and writing the result counted, 4,096 tokens: {float(at):.1f} FLOP/B")
+
+# %% [markdown] lang="en"
+# "MLA decode is compute bound" is a common line. For 128 heads and one query token an H100's data sheet says no, if only just. With
+# two it says yes.
+#
+# ## Exercise 11.5 - where it crosses
+#
+# Difficulty 2/5 · importance 4/5 · 10 minutes · about 2 lines
+#
+# Write `heads_at_ridge(d_c, d_r, ridge, s_q)`: the smallest number of heads whose intensity is at least `ridge`.
+#
+# - Numbers have 2 bytes, contexts are long: the formula above, times `s_q`.
+# - Return an `int`. `ridge` is a `Fraction`: stay exact, `Fraction / int` is.
+#
+# Small case: d_c = d_r = 4 brings 12/8 = 1.5 a head. A ridge of 6 takes 4 heads, a ridge of 7 takes 5.
+
+
+# %% exercise="heads_at_ridge"
+def heads_at_ridge(d_c, d_r, ridge, s_q=1):
+    """The smallest number of heads at which MLA decode reaches `ridge` FLOP/B."""
+    ### BEGIN SOLUTION
+    return math.ceil(ridge * (d_c + d_r) / (s_q * (2 * d_c + d_r)))
+    ### END SOLUTION
+
+
+# %% test="heads_at_ridge" points=1
+heads_at_ridge = check("11.intensity", heads_at_ridge)
+
+# %% [markdown] lang="en"
+# <details><summary>Hint 1: where to look</summary>
+#
+# The intensity is a constant times the number of heads. Solve for the heads.
+#
+# </details>
+# <details><summary>Hint 2: the steps</summary>
+#
+# One head brings s_q (2 d_c + d_r) / (d_c + d_r). Divide the ridge by that, and round up with `math.ceil`.
+#
+# </details>
+# <details><summary>Hint 3: "met exactly" fails</summary>
+#
+# A float came in. Multiply `ridge` by integers first, and divide by an integer last.
+#
+# </details>
+
+# %% tags=["claim-crossing"]
+for name in ("h100-sxm", "h200-sxm", "a100-80gb-sxm"):
+    card = get_gpu(name)
+    its = ridge_point(card.bf16_flops, card.memory_bandwidth)
+    one, two = (heads_at_ridge(512, 64, its, s_q) for s_q in (1, 2))
+    print(f"{card.name:<16} ridge {float(its):5.1f} FLOP/B: from {one} heads on, with 2 query tokens from {two}")
+throttled = ridge_point(865e12, gpu.memory_bandwidth)
+print(f"FlashMLA's: 865 TFLOP/s over 3.35 TB/s is {float(throttled):.1f}: from {heads_at_ridge(512, 64, throttled)}")
+
+# %% [markdown] lang="en"
+# The last row is a counterpoint. FlashMLA is DeepSeek's own kernel. Its authors call decode compute bound where heads times query tokens
+# are 128 or more. They take 2 FLOPs a byte for each head, and an H800 that throttles to 865 TFLOP/s. With the exact factor it takes a few
+# heads more. They report up to 3,000 GB/s where bytes are the bound, and 660 TFLOP/s where work is. So near the ridge, name your count and
+# your GPU before you name the bound.
+#
+# ## Fewer heads on a GPU
+#
+# Tensor parallelism gives each GPU some of the heads. A latent belongs to all heads, so each GPU needs all latents.
+
+# %%
+predict("11.gpus", value=None)
+
+# %% tags=["claim-tensor-parallel"]
+panel(
+    pictures.heads,
+    num_heads={128: [8, 16, 32, 64, 128]},
+    query_tokens=(1, 1, 4),
+    gpus={8: [1, 2, 4, 8]},
+    gpu=["h100-sxm", "h200-sxm", "a100-80gb-sxm"],
+)
+
+# %% tags=["claim-roofline"]
+points = [("16 heads, or 128 on 8 GPUs", 16, 1), ("128 heads", 128, 1), ("128 heads, 2 query tokens", 128, 2)]
+named = [(name, float(mla_decode_intensity(heads, 512, 64, s_q=s_q))) for name, heads, s_q in points]
+picture(p03_intensity.roofline, points=named)
+
+# %% [markdown] lang="en"
+# So a kernel for MLA has two faces. With 16 heads on a GPU it must read fast, as GQA's. With 128 it must compute fast as well. And tiles of
+# heads ask for the same latents: that intensity is reached only where the L2 cache serves all but one of them.
+#
+# ## What becomes of the kernel
+#
+# Larger tiles of tokens would mean fewer rounds. What stops us? The compiler knows, without a GPU: the engine's own kernel for an H100, as
+# it is and with tiles of twice the tokens.
+
+
+# %% tags=["claim-compiled", "nbval-ignore-output"]
+# needs Triton
+def compiled(*options):
+    """What the engine's MLA kernel needs on sm_90, 16 heads in bfloat16; and whether the report finds fault."""
+    command = [sys.executable, "-m", "mini_engine.kernels.compile_report", "--json", "--only", "mla-bf16-h16"]
+    done = subprocess.run([*command, "--targets", "sm_90", *options], capture_output=True, text=True)
+    return done.returncode, json.loads(done.stdout)[0]["needs"]
+
+
+print(f"{'':<16}{'registers':>10}{'spills':>8}{'stack':>7}{'shared':>9}{'wide loads':>12}{'matrix':>8}{'exit':>6}")
+for title, options in (("as launched", ()), ("twice the tokens", ("--spoil", "tiles"))):
+    status, needs = compiled(*options)
+    row = f"{title:<16}{needs['registers']:>10}{needs['spills']:>8}{needs['stack']:>7}{needs['shared']:>9,}"
+    print(f"{row}{needs['wide_loads']:>12}{needs['matrix_instructions']:>8}{status:>6}")
+    assert (needs["spills"] > 0) == (status != 0)
+
+# %% [markdown] lang="en"
+# A result tile of 16 heads by 512 numbers stays in registers through the whole loop. With more tokens a tile, registers run out and
+# **spill** to memory, in every round. Results stay right, so only the report sees it.
+#
+# ## Your kernel writes text
+#
+# tiny-mla has 8 heads, latents of 64 and rope keys of 16. Its contexts here fit in one tile, so three of four parts are empty.
+
+# %% tags=["claim-engine"]
+# needs Triton
+prompts, params = ["The young lady", "Emma was"], SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
+options = {"block_size": 4, "num_blocks": 24}
+mine = LLM("tiny-mla", backend="triton", decode=mla_decode, **options)
+texts = [
+    [one.outputs[0].text for one in llm.generate(prompts, params, progress=False)]
+    for llm in (mine, LLM("tiny-mla", backend="torch", **options))
+]
+for prompt, text in zip(prompts, texts[0]):
+    print(f"{prompt}{text}")
+print("as with torch:", texts[0] == texts[1])
+assert texts[0] == texts[1]
+
+# %% [markdown] lang="en" tags=["self-check"]
+# ## Check yourself
+#
+# - Two parts have equal log-sum-exps. Do they have equally many tokens?
+# - A model has 64 heads on one H100. Is its decode bound by memory with one query token? With three?
+
+# %% tags=["self-check", "claim-self-check"]
+for s_q in (1, 2, 3):
+    at = mla_decode_intensity(64, 512, 64, s_q=s_q)
+    print(f"64 heads, {s_q} query tokens: {float(at):.1f} FLOP/B, {'compute' if at >= ridge else 'memory'} bound")
+predict("11.weight", value=None)
+predict("11.rereads", value=None)
+
+# %% [markdown] lang="en" tags=["in-production", "limits", "question"]
+# Any numbers of tokens: a few large scores sum up to as much as many small ones.
+#
+# ## In production
+#
+# Names as of 2026, in the main branches.
+#
+# | here | vLLM | SGLang | FlashInfer, FlashMLA |
+# |---|---|---|---|
+# | `mla_decode` | `triton_decode_attention.py`, `_fwd_grouped_kernel_stage1` | `decode_attention.py`, `_fwd_grouped_kernel_stage1` | `BatchMLAPagedAttentionWrapper`, `flash_mla_with_kvcache` |
+# | `combine` | `_fwd_kernel_stage2`, `merge_attn_states` | `_fwd_kernel_stage2` | `merge_states` |
+# | `num_splits` | `num_kv_splits`, fixed | `num_kv_splits`, one for each request | planned before the launch |
+# | log-sum-exp | base e | base e | FlashInfer: base 2 |
+#
+# > **What this does not show**
+# >
+# > - Speed. The interpreter says nothing about it, and no time of a GPU stands here.
+# > - Whether the L2 cache serves what tiles of heads ask for again.
+# > - Prefill, which expands, and int8 latents. The engine has both.
+# > - Two query tokens in one launch. The kernel here has one.
+#
+# ## Questions that people ask
+#
+# <details><summary>Do results depend on the batch then?</summary>
+#
+# In their last digits, yes, where the number of parts does. Sums in another order round differently. Who needs the same bits in any batch
+# fixes the number of parts, at the price of idle processors.
+#
+# </details>
+# <details><summary>And with a sliding window?</summary>
+#
+# Cut what the window leaves, not the whole context. Else most parts lie before the window, and their programs have nothing to do. The
+# engine's GQA kernel does so.
+#
+# </details>
+# <details><summary>Why not one program for all 128 heads?</summary>
+#
+# Its results alone would fill the registers. FlashMLA has 64 heads a program, and two groups of threads that share the work by hand. Triton
+# does not go that far.
+#
+# </details>
+
+# %% [markdown] lang="en" tags=["zh"]
+# ## In three lines
+#
+# - A part leaves its result and its log-sum-exp. Weighed by 2 to that power, parts make the whole, whatever their number.
+# - Over latents, the tile that was the key is the value: loaded once, used twice. Tiles of heads ask for it again.
+# - A head brings 17/9 FLOP per byte. With 128 heads and one query token that is just below an H100's ridge.
+#
+# | term | Chinese | what people say | what it is |
+# |---|---|---|---|
+# | split-KV | KV 切分 | "flash-decoding" | several programs share the context of one sequence |
+# | log-sum-exp | 对数和指数 | "LSE" | logarithm of the sum of a part's powers |
+# | combine | 合并 | "reduce", "stage 2" | weighs parts by their log-sum-exps |
+# | head tile | 头分块 | "BLOCK_H" | query heads of one program |
+# | absorbed form | 吸收形式 | "MQA mode" | attention over latents as they are |
+# | multi-token prediction | 多 token 预测 | "MTP" | guesses tokens ahead, and checks them in one step |
+#
+# **Open exercises.** *Easy:* count what `combine` moves. *Medium:* give `mla_decode` a window. *Research:* take two query tokens a sequence in one
+# launch, each with its own causal end, and count bytes again.
+#
+# **Back:** [10 · Triton GQA decode kernel](lessons/10_triton_gqa.ipynb) · **Next:** 12 · Continuous batching (to come)
