@@ -777,4 +777,4 @@ predict("10.masked", value=None)
 # **Open exercises.** *Easy:* use `tl.exp2` in `gqa_decode`. *Medium:* read int8 pools, with a scale for each token and head. *Research:* lay
 # the pool out as [N, K, P, D]. Which loads get wider, and what does `write_kv` pay?
 #
-# **Back:** [09 · Prefix caching](lessons/09_prefix_caching.ipynb) · **Next:** 11 · Triton MLA decode kernel (to come)
+# **Back:** [09 · Prefix caching](lessons/09_prefix_caching.ipynb) · **Next:** [11 · Triton MLA decode kernel](lessons/11_triton_mla.ipynb)
