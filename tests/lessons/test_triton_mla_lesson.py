@@ -191,9 +191,10 @@ def test_cells_that_need_triton_say_so_and_only_those():
     words = (
         "triton.jit",
         "_kernel[",
-        "mla_decode",
-        "latent_decode",
-        "attend_parts",
+        "mla_decode(",
+        "mla_decode,",
+        "latent_decode(",
+        "attend_parts(",
         "combine(",
         "compile_report",
         "check(",
