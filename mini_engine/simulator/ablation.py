@@ -168,10 +168,16 @@ def table(rows: Sequence[Row]) -> str:
     """Rows for reading, 79 columns wide; the note of a row stands below. Latencies are 90th percentiles, of the ITL the 99th."""
     lines = [f"{'':21}{'req/s':>7} |{'met':>5}{'tok/s':>7}{'TTFT':>8}{'TPOT':>8}{'ITL':>8}{'pad':>6}{'slots':>7}"]
     for row in rows:
-        line = f"{row.name:21}{row.capacity:>7.3g} |{_share(row.met):>5}{_number(row.output_tokens_per_s, ',.0f'):>7}"
+        line = (
+            f"{row.name:21}{_rate(row.capacity):>7} |{_share(row.met):>5}{_number(row.output_tokens_per_s, ',.0f'):>7}"
+        )
         line += f"{_number(row.ttft_p90, '.2f'):>8}{_number(row.tpot_p90, '.3f'):>8}{_number(row.itl_p99, '.3f'):>8}"
         lines.append(line + f"{_share(row.padding):>6}{_share(row.slots_used):>7}")
     return "\n".join([*lines, *(f"{row.name}: {row.note}" for row in rows if row.note)])
+
+
+def _rate(value: float) -> str:
+    return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def _number(value: float | None, form: str) -> str:

@@ -12,7 +12,15 @@ from mini_engine.catalog import GPUSpec
 from mini_engine.config import EngineConfig
 from mini_engine.metrics import RequestTimes, percentile
 from mini_engine.roofline.measure import MachineRates, measure_rates, one_thread
-from mini_engine.simulator.calibrate import MeasuredRun, error_of, fit_efficiency, measure_engine, sample, shrink
+from mini_engine.simulator.calibrate import (
+    MeasuredRun,
+    at_once,
+    error_of,
+    fit_efficiency,
+    measure_engine,
+    sample,
+    shrink,
+)
 from mini_engine.simulator.result import SimulationResult
 from mini_engine.simulator.simulator import Simulator
 from mini_engine.workload import Trace
@@ -111,7 +119,7 @@ def simulated_against_measured(
 
     cost, whole = backend().cost, shrink(trace, lengths_divided_by)
     with one_thread():
-        crowd = _at_once(sample(whole, 0, WARM_UP))
+        crowd = at_once(sample(whole, 0, WARM_UP))
         warm = measure_engine(crowd, TorchBackend(model), config, cost)
         rate = max(load, 1e-3) * len(crowd) / sum(step.seconds for step in warm.steps)
         parts = [sample(whole, WARM_UP + k * requests, requests).at_rate(rate) for k in range(len(PARTS))]
@@ -147,8 +155,3 @@ def _latencies(run: MeasuredRun, simulated: SimulationResult) -> dict[str, Laten
 def _figures(times: list[RequestTimes]) -> dict[str, float]:
     values = {"ttft": [float(each.ttft) for each in times], "itl": [float(gap) for each in times for gap in each.itl]}
     return {f"{name}_p{q}": percentile(of, q) for name, of in values.items() for q in (50, 90)}
-
-
-def _at_once(trace: Trace) -> Trace:
-    """The same requests, all there from the start."""
-    return Trace(trace.name, tuple(type(r)(0.0, r.num_prompt_tokens, r.num_output_tokens) for r in trace))

@@ -22,6 +22,7 @@ from mini_engine.backends.base import Backend
 from mini_engine.backends.step_cost import Efficiency, StepCost, Work
 from mini_engine.config import EngineConfig
 from mini_engine.engine import LLMEngine
+from mini_engine.engine.stats import EngineStats
 from mini_engine.metrics import RequestTimes
 from mini_engine.sampling import SamplingParams
 from mini_engine.scheduling import Scheduler, StepPlan
@@ -42,6 +43,7 @@ class MeasuredRun:
 
     times: list[RequestTimes]
     steps: list[MeasuredStep]
+    stats: EngineStats
 
 
 class WorkClock:
@@ -81,22 +83,30 @@ def sample(trace: Trace, first: int, number: int) -> Trace:
     return Trace(trace.name, tuple(moved), trace.block_tokens, trace.synthetic)
 
 
+def at_once(trace: Trace) -> Trace:
+    """The same requests, all there from the start."""
+    requests = (TraceRequest(0.0, r.num_prompt_tokens, r.num_output_tokens, r.hash_ids) for r in trace)
+    return Trace(trace.name, tuple(requests), trace.block_tokens, trace.synthetic)
+
+
 def measure_engine(
     trace: Trace,
     backend: Backend,
     config: EngineConfig,
     cost: StepCost,
     *,
+    scheduler: type[Scheduler] = Scheduler,
     source: Callable[[], float] = time.thread_time,
     progress: Callable[[int], object] = lambda num_ended: None,
 ) -> MeasuredRun:
     """Serve a trace with a real backend: greedy, every answer as long as the trace says. `cost` counts the work of steps.
 
-    Prompts are made up, as the tokens do not matter to the time. ValueError for a request that could never run.
+    Prompts are made up, equal where hash ids are, as the tokens do not matter to the time. ValueError for a request that
+    could never run.
     """
     plans: list[StepPlan] = []
 
-    class Watched(Scheduler):
+    class Watched(scheduler):  # type: ignore[misc, valid-type]
         def schedule(self) -> StepPlan:
             plans.append(super().schedule())
             return plans[-1]
@@ -104,7 +114,7 @@ def measure_engine(
     clock = WorkClock(source)
     engine = LLMEngine(config, backend, scheduler=Watched, clock=clock)
     requests = list(trace)
-    prompts = [_prompt(i, r.num_prompt_tokens, backend.vocab_size) for i, r in enumerate(requests)]
+    prompts = [_prompt(i, r, trace.block_tokens, backend.vocab_size) for i, r in enumerate(requests)]
     times: list[RequestTimes] = []
     steps: list[MeasuredStep] = []
     num_added = 0
@@ -126,10 +136,13 @@ def measure_engine(
                 of = requests[int(output.request_id)]
                 times.append(RequestTimes(of.arrival, tuple(output.metrics.token_times), of.num_prompt_tokens))
                 progress(1)
-    return MeasuredRun(times, steps)
+    return MeasuredRun(times, steps, engine.stats())
 
 
-def _prompt(number: int, length: int, vocab_size: int) -> list[int]:
+def _prompt(number: int, request: TraceRequest, block_tokens: int | None, vocab_size: int) -> list[int]:
+    if block_tokens is not None:
+        return request.prompt_token_ids(block_tokens, vocab_size)
+    length = request.num_prompt_tokens
     return [(number * 7919 + 31 * at) % (vocab_size - 1) + 1 for at in range(length)]
 
 
