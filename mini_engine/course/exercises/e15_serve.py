@@ -1,0 +1,154 @@
+"""Lesson 15, exercise 3: requests come while others run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mini_engine import EngineConfig, LLMEngine, RequestOutput
+from mini_engine.course.exercise import Exercise, Mutant, Property
+from mini_engine.course.exercises import answers15_serve as answers
+from mini_engine.course.exercises.e15_execute import greedy
+from mini_engine.course.expect import expect_equal, fail
+from mini_engine.course.own_engine import Arrival, Clock, TimedAudit, VirtualClock, without_cache
+
+Serve = Callable[[LLMEngine, Sequence[Arrival], Clock], Any]
+LONG = 200  # tokens of a prompt that the pool cannot hold
+
+
+class Door(LLMEngine):
+    """Writes down when requests come in, when it steps, and whether a step had anything to do."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        config = EngineConfig(num_blocks=16, block_size=4, max_num_seqs=4)
+        super().__init__(config, TimedAudit(clock), clock=clock)
+        self.came: dict[str, float] = {}
+        self.steps: list[float] = []
+        self.num_idle_steps = 0
+
+    def add_request(self, request_id: str, *args: Any, **options: Any) -> None:
+        super().add_request(request_id, *args, **options)
+        self.came[request_id] = self.clock()
+
+    def step(self) -> list[RequestOutput]:
+        self.num_idle_steps += not self.has_unfinished_requests()
+        self.steps.append(self.clock())
+        return super().step()
+
+
+class Waits(VirtualClock):
+    """Writes down how long somebody waited, and until when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float] = []
+
+    def wait_until(self, moment: float) -> None:
+        if moment > self.now:
+            self.waits.append(moment)
+        super().wait_until(moment)
+
+
+def shown(arrivals: Sequence[Arrival]) -> str:
+    words = (f"{a.request_id} at {a.time:g} s ({len(a.prompt)} + {a.params.max_tokens} tokens)" for a in arrivals)
+    return f"every pass takes 0.25 s; arrivals: {', '.join(words)}"
+
+
+def served(serve: Serve, arrivals: Sequence[Arrival]) -> tuple[dict[str, list[int]], list[str], Door, Waits]:
+    clock = Waits()
+    engine = Door(clock)
+    got = serve(engine, list(arrivals), clock)
+    if type(got) is not tuple or len(got) != 2 or type(got[0]) is not dict or type(got[1]) is not list:
+        fail(shown(arrivals), expected="(a dict of outputs, a list of the refused)", got=got)
+    tokens = {name: list(output.outputs[0].token_ids) for name, output in got[0].items()}
+    return tokens, got[1], engine, clock
+
+
+def arrivals_at(*times: float, lengths: Sequence[int] = (6,)) -> list[Arrival]:
+    return [
+        Arrival(time, "abcdefgh"[i], [(7 * i + 3 * k) % 60 + 1 for k in range(3 + i)], greedy(lengths[i % len(lengths)]))
+        for i, time in enumerate(times)
+    ]
+
+
+AT_ONCE = [arrivals_at(0), arrivals_at(0, 0, 0)]
+BUSY = [arrivals_at(0, 0.6), arrivals_at(0, 0.1, 0.6, 0.6, 0.7)]
+GAPS = [arrivals_at(2.0), arrivals_at(0, 9.0), arrivals_at(0, 0.5, 30.0, 30.0, 31.0)]
+
+
+def _answers(serve: Serve) -> None:
+    for arrivals in AT_ONCE:
+        got, _, _, _ = served(serve, arrivals)
+        want = {a.request_id: without_cache(a.prompt, 6) for a in arrivals}
+        expect_equal(got, want, f"{shown(arrivals)}: the answers")
+
+
+def _after_their_time(serve: Serve) -> None:
+    for arrivals in BUSY:
+        _, _, engine, _ = served(serve, arrivals)
+        early = {a.request_id: engine.came.get(a.request_id) for a in arrivals if engine.came.get(a.request_id, 0.0) < a.time}
+        if early:
+            fail(shown(arrivals), expected="nobody is queued before it comes", got=f"queued at {early}")
+
+
+def _at_the_next_step(serve: Serve) -> None:
+    for arrivals in BUSY:
+        _, _, engine, _ = served(serve, arrivals)
+        boundaries = [*engine.steps, engine.clock()]
+        want = {a.request_id: min(t for t in boundaries if t >= a.time) for a in arrivals}
+        expect_equal(engine.came, want, f"{shown(arrivals)}: when each was queued, at the first step after it came")
+
+
+def _gaps(serve: Serve) -> None:
+    for arrivals in GAPS:
+        got, _, engine, clock = served(serve, arrivals)
+        want = {a.request_id: without_cache(a.prompt, 6) for a in arrivals}
+        expect_equal(got, want, f"{shown(arrivals)}: the answers")
+        waits = [a.time for a in arrivals if a.time in (2.0, 9.0, 30.0)][:1]
+        expect_equal(clock.waits, waits, f"{shown(arrivals)}: waited until")
+        expect_equal(engine.num_idle_steps, 0, f"{shown(arrivals)}: steps with nobody there")
+
+
+def _refused(serve: Serve) -> None:
+    a, b, c = arrivals_at(0, 0, 0.5)
+    for arrivals in ([a, b._replace(prompt=[1] * LONG), c],):
+        got, refused, _, _ = served(serve, arrivals)
+        case = f"{shown(arrivals)}, into a pool of 64 tokens"
+        expect_equal(got, {each.request_id: without_cache(each.prompt, 6) for each in (a, c)}, f"{case}: the answers")
+        expect_equal(refused, ["b"], f"{case}: refused")
+
+
+ANSWERS, TIME, JOIN, WAIT, REFUSE = (
+    "everybody gets the whole answer",
+    "nobody is queued before it comes",
+    "who comes joins at the next step",
+    "it waits for the next one while nobody is there",
+    "one that could never run is refused, and the others go on",
+)
+
+SERVE = Exercise(
+    id="15.serve",
+    title="Serve what comes",
+    reference=answers.serve,
+    may_change=("engine", "clock"),
+    properties=[
+        Property(ANSWERS, _answers),
+        Property(TIME, _after_their_time),
+        Property(JOIN, _at_the_next_step),
+        Property(WAIT, _gaps),
+        Property(REFUSE, _refused),
+    ],
+    mutants=[
+        Mutant("what was said first", answers.first_outputs, ANSWERS, "Outputs are cumulative: the last one is the answer."),
+        Mutant("all at once", answers.all_at_once, TIME, "Then there is no queue to measure, and no arrival."),
+        Mutant("one after the other", answers.one_after_the_other, JOIN, "The engine batches only what it knows of."),
+        Mutant("when all are done", answers.when_all_are_done, JOIN, "That is static batching, built around an engine that can do better."),
+        Mutant("one a step", answers.one_a_step, JOIN, "Two that come together can start together."),
+        Mutant("until idle", answers.until_idle, WAIT, "A pause is not the end."),
+        Mutant("watches the clock", answers.watches_the_clock, WAIT, "On a virtual clock nobody moves the time on; on a real one a core burns."),
+        Mutant("steps while idle", answers.steps_while_idle, WAIT, "It wakes up for nothing."),
+        Mutant("refuses nobody", answers.refuses_nobody, REFUSE, "One bad request ends the service for all."),
+        Mutant("forgets the refused", answers.forgets_the_refused, REFUSE, "Somebody waits for that answer."),
+    ],
+    alternatives=[answers.by_number],
+)  # fmt: skip
