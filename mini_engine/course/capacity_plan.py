@@ -39,9 +39,7 @@ class Plan:
         return PRICES[self.gpu] * self.gpus
 
     def __str__(self) -> str:
-        return (
-            f"{self.gpus} x {self.gpu}, {self.num_blocks:,} blocks and a budget of {self.max_num_batched_tokens:,} tokens each"
-        )
+        return f"{self.gpus} x {self.gpu}, {self.num_blocks:,} blocks and a budget of {self.max_num_batched_tokens:,} tokens each"
 
 
 def most_blocks(gpu: str) -> int:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from mini_engine import LLMEngine, RequestOutput, SamplingParams
 from mini_engine.backends import AuditBackend
 from mini_engine.backends.base import BatchInput, StepResult
+from mini_engine.cache import KVCacheManager
+from mini_engine.course.check import check
+from mini_engine.course.exercise import Exercise
+from mini_engine.course.exercises import all_of
+from mini_engine.course.own_prefix_cache import hasher_of
+from mini_engine.course.own_sharing import with_fork
 from mini_engine.engine.interrupts import interrupts_held
-from mini_engine.scheduling import Request, SampledToken, StepPlan
+from mini_engine.scheduling import Request, SampledToken, Scheduler, StepPlan
 
 Tokens = dict[tuple[str, int], SampledToken]
 
@@ -111,3 +117,35 @@ def without_cache(prompt: Sequence[int], num_tokens: int) -> list[int]:
         tokens.append(int(model.logits_after(tokens).argmax()))
     return tokens[len(prompt) :]
 
+
+CACHE_PIECES = ("07.grow", "08.cow", "09.match", "09.publish")
+SCHEDULER_PIECES = ("12.admit", "12.schedule", "13.chunk_size", "14.victim", "14.make_room", "14.recompute")
+FUNCTIONS = ("08.fork", "09.hash_block")
+
+
+def assemble(mine: Mapping[str, Any] | None = None) -> tuple[type[Scheduler], type[KVCacheManager]]:
+    """A scheduler and a cache made of the pieces that the lessons asked for: `mine` by their ids, else the course's own.
+
+    Each of `mine` is checked again. KeyError for an id that is no piece of an engine.
+    """
+    mine = dict(mine or {})
+    known = {exercise.id: exercise for exercise in all_of(Exercise)}
+    pieces = (*CACHE_PIECES, *SCHEDULER_PIECES, *FUNCTIONS)
+    for id in mine:
+        if id not in pieces or id not in known:
+            raise KeyError(f"{id!r} is no piece of an engine; those are {', '.join(p for p in pieces if p in known)}")
+    chosen = {id: check(id, mine[id]) if id in mine else known[id].reference for id in pieces if id in known}
+    cache: Any = _joined("MyCache", [chosen[id] for id in CACHE_PIECES if id in chosen], KVCacheManager)
+    cache = with_fork(chosen["08.fork"], cache)
+    hasher = hasher_of(chosen["09.hash_block"])
+
+    class MyCache(cache):  # type: ignore[valid-type, misc]
+        def __init__(self, num_blocks: int, block_size: int, **options: Any) -> None:
+            super().__init__(num_blocks, block_size, **{"hasher": hasher(), **options})
+
+    return _joined("MyScheduler", [chosen[id] for id in SCHEDULER_PIECES if id in chosen], Scheduler), MyCache
+
+
+def _joined(name: str, pieces: Sequence[type], base: type) -> Any:
+    """One class that has the methods of all: each piece overrides what it was written for."""
+    return type(name, tuple(dict.fromkeys(pieces)) or (base,), {})

@@ -47,12 +47,18 @@ def part_blocks(rate: float, stay: float, tokens: int, work: float, num_blocks: 
 
 
 def both_added(rate: float, stay: float, tokens: int, work: float, num_blocks: int, block_size: int) -> int:
-    return no_time(rate, stay, tokens, 0, num_blocks, block_size) + no_memory(rate, stay, tokens, work, num_blocks, block_size)
+    return no_time(rate, stay, tokens, 0, num_blocks, block_size) + no_memory(
+        rate, stay, tokens, work, num_blocks, block_size
+    )
 
 
 def rounded(rate: float, stay: float, tokens: int, work: float, num_blocks: int, block_size: int) -> int:
     seats = num_blocks // -(-tokens // block_size)
-    return max(1, round(rate * stay / max(1, seats)), round(rate * work)) if seats else gpus_needed(rate, stay, tokens, work, num_blocks, block_size)
+    return (
+        max(1, round(rate * stay / max(1, seats)), round(rate * work))
+        if seats
+        else gpus_needed(rate, stay, tokens, work, num_blocks, block_size)
+    )
 
 
 def one_more(rate: float, stay: float, tokens: int, work: float, num_blocks: int, block_size: int) -> int:

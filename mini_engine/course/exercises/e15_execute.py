@@ -35,8 +35,12 @@ class Logged(TimedAudit):
 
 def shown(plan: StepPlan) -> str:
     """A plan in words."""
-    chunks = ", ".join(f"{c.request_id}/{c.index} tokens {c.start} to {c.start + c.num_tokens - 1}" for c in plan.chunks)
-    return f"the plan computes {chunks or 'nothing'}" + (f", after {len(plan.cache_ops)} cache operations" if plan.cache_ops else "")
+    chunks = ", ".join(
+        f"{c.request_id}/{c.index} tokens {c.start} to {c.start + c.num_tokens - 1}" for c in plan.chunks
+    )
+    return f"the plan computes {chunks or 'nothing'}" + (
+        f", after {len(plan.cache_ops)} cache operations" if plan.cache_ops else ""
+    )
 
 
 def watched(engine: type[LLMEngine]) -> type[LLMEngine]:
@@ -55,7 +59,11 @@ def watched(engine: type[LLMEngine]) -> type[LLMEngine]:
             expect_equal(sorted(got), sorted(want), f"{shown(plan)}: who has got a token")
             if not all(isinstance(token, SampledToken) for token in got.values()):
                 fail(shown(plan), expected="what self.sample returns", got=got)
-            calls = [f"apply_ops({', '.join(f'{op.kind} {op.src}->{op.dst}' for op in plan.cache_ops)})"] if plan.cache_ops else []
+            calls = (
+                [f"apply_ops({', '.join(f'{op.kind} {op.src}->{op.dst}' for op in plan.cache_ops)})"]
+                if plan.cache_ops
+                else []
+            )
             calls += [f"execute({len(plan.chunks)} sequences)"] if plan.chunks else []
             expect_equal(backend.calls, calls, f"{shown(plan)}: what the backend was asked to do")
             return got
@@ -63,7 +71,9 @@ def watched(engine: type[LLMEngine]) -> type[LLMEngine]:
     return WatchedEngine
 
 
-def serve(candidate: type[LLMEngine], prompts: dict[str, list[int]], params: SamplingParams, **config: Any) -> dict[str, list[list[int]]]:
+def serve(
+    candidate: type[LLMEngine], prompts: dict[str, list[int]], params: SamplingParams, **config: Any
+) -> dict[str, list[list[int]]]:
     """The answers to some prompts, all there from the start."""
     engine = watched(candidate)(EngineConfig(**{"num_blocks": 32, "block_size": 4, **config}), Logged())
     for name, prompt in prompts.items():
@@ -92,7 +102,9 @@ def _agree(*cases: tuple[dict[str, list[int]], int, dict[str, Any]]) -> Callable
             got = serve(candidate, prompts, greedy(length), **config)
             for name, prompt in prompts.items():
                 want = without_cache(prompt, length)
-                expect_equal(got.get(name), [want], f"prompts {prompts}, {length} tokens each, {config}: the answer of {name!r}")
+                expect_equal(
+                    got.get(name), [want], f"prompts {prompts}, {length} tokens each, {config}: the answer of {name!r}"
+                )
 
     return run
 
@@ -116,7 +128,13 @@ def _branches(candidate: type[LLMEngine]) -> None:
         case = f"prompt {prompt}, n=3, 3 tokens each, seed 4"
         expect_equal(serve(candidate, {"a": prompt}, params), serve(answers.Executes, {"a": prompt}, params), case)
     prompts = {"a": [1, 2, 3, 4, 5, 6], "b": [6, 5, 4, 3, 2, 1]}
-    config = {"num_blocks": 4, "preemption": "swap", "num_swap_blocks": 8, "admission": "first_chunk", "enable_prefix_caching": False}
+    config = {
+        "num_blocks": 4,
+        "preemption": "swap",
+        "num_swap_blocks": 8,
+        "admission": "first_chunk",
+        "enable_prefix_caching": False,
+    }
     _agree((prompts, 6, config))(candidate)
 
 

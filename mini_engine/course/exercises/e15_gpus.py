@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises import answers15_gpus as answers
@@ -16,7 +17,12 @@ MEMORY: list[Case] = [(4, 7, 16, 0.0, 8, 16), (2, 5.5, 64, 0.125, 16, 16), (8, 4
 TIME: list[Case] = [(4, 0.5, 16, 0.6875, 64, 16), (8, 2, 64, 0.46875, 1000, 16)]
 BLOCKS: list[Case] = [(1, 11.75, 17, 0.0, 8, 16), (2, 14, 65, 0.125, 50, 16)]
 WHOLE: list[Case] = [(1, 7.75, 48, 0.0, 8, 16), (2, 5.9375, 80, 0.0, 14, 16)]
-EDGES: list[Case] = [(1, 2, 16, 0.25, 2, 16), (4, 2, 32, 0.5, 8, 16), (4, 3, 32, 0.5625, 100, 16), (0, 5, 16, 0.25, 8, 16)]
+EDGES: list[Case] = [
+    (1, 2, 16, 0.25, 2, 16),
+    (4, 2, 32, 0.5, 8, 16),
+    (4, 3, 32, 0.5625, 100, 16),
+    (0, 5, 16, 0.25, 8, 16),
+]
 NOTHING: list[Case] = [(1, 2, 17, 0.25, 1, 16), (1, 2, 129, 0.25, 8, 16)]
 
 
@@ -35,7 +41,7 @@ def _agrees(cases: list[Case]) -> Callable[[Needed], None]:
 
 def _nothing_fits(needed: Needed) -> None:
     for case in NOTHING:
-        expect_raises(ValueError, lambda case=case: needed(*case), shown(case))
+        expect_raises(ValueError, partial(needed, *case), shown(case))
 
 
 HELD, BUSY, PARTLY, ONE, EXACT, NEVER = (

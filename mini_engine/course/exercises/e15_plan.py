@@ -22,7 +22,9 @@ def read(make: Callable[[], Any]) -> Plan:
         fail("my_plan()", expected=f"a dict with {', '.join(FIELDS)}", got=given)
     for name, kind in FIELDS.items():
         if type(given[name]) is not kind or (kind is int and not 1 <= given[name] <= 10**9):
-            fail(f"my_plan(): {name}", expected="a word" if kind is str else "a whole number, 1 or more", got=given[name])
+            fail(
+                f"my_plan(): {name}", expected="a word" if kind is str else "a whole number, 1 or more", got=given[name]
+            )
     if given["gpu"] not in PRICES:
         fail("my_plan(): gpu", expected=f"one of {', '.join(PRICES)}", got=given["gpu"])
     expect(given["gpus"] <= MOST_GPUS, "my_plan(): gpus", expected=f"at most {MOST_GPUS}", got=given["gpus"])
@@ -56,7 +58,9 @@ def _keeps(day: str) -> Callable[[Callable[[], Any]], None]:
             f"{plan}; {day}: {service.RATE / plan.gpus:.3g} requests/s for each",
             expected=f"{SHARE:.0%} of requests with TTFT <= {TTFT:g} s and TPOT <= {TPOT * 1000:g} ms",
             got=f"{share:.1%}; 90% have TTFT <= {told.ttft.p90 if told.ttft else 0:.2f} s and TPOT <= {1000 * told.tpot.p90 if told.tpot else 0:.0f} ms",
-            with_these_settings="no number of GPUs will do" if enough is None else f"{enough} of them keep it on both days",
+            with_these_settings="no number of GPUs will do"
+            if enough is None
+            else f"{enough} of them keep it on both days",
         )
 
     return run

@@ -112,12 +112,39 @@ OVERLOAD = Prediction(
     "requests/s",
     mistakes=[
         (8, "It is given twice what it can take."),
-        (4, "That would be so if it served four and sent four away. It tries to serve all, and is late for nearly all."),
-        (3.8, "That would be so if it served four and sent four away. It tries to serve all, and is late for nearly all."),
+        (
+            4,
+            "That would be so if it served four and sent four away. It tries to serve all, and is late for nearly all.",
+        ),
+        (
+            3.8,
+            "That would be so if it served four and sent four away. It tries to serve all, and is late for nearly all.",
+        ),
         (7.6, "The share does not stay at 96% when there is more to do."),
         (2, "Fewer still: everybody shares the delay, so that nearly all miss it."),
         (0, "Nearly. Those who come first find it empty."),
     ],
     because="Nobody is turned away, so all become slow together: the promise is kept for one in ten.",
     rtol=0.35,
+)
+
+ALONE = {"paging": 1.0, "iteration-level scheduling": 11.3, "chunking": 11.3, "a prefix cache": 1.0}
+"""How many times the load of a static batch in reserved memory each carries alone, and below all four; a test simulates it."""
+TOGETHER = 83
+
+PRODUCT = Prediction(
+    "15.product",
+    "On one simulated service, paging alone carries 1.0 times the load of a static batch in reserved memory, iteration-level scheduling 11.3 times, chunking 11.3 times, and a prefix cache 1.0 times. How many times do all four carry together?",
+    TOGETHER,
+    "times",
+    mistakes=[
+        (128, "That is the product. Chunking alone is iteration-level scheduling too: the gain was counted twice."),
+        (127.7, "That is the product. Chunking alone is iteration-level scheduling too: the gain was counted twice."),
+        (11.3, "Two of them do nothing alone. Together they do."),
+        (24.6, "That is the sum. Factors of load are not added either."),
+        (10, "That is what people say. Nobody's measurement composes to it, and ours does not either."),
+        (12.3, "The prefix cache does nothing in reserved memory, and very much in paged memory."),
+    ],
+    because="A prefix cache needs blocks that can be shared, and paging alone waits for a static batch. No factor can be read off alone.",
+    rtol=0.15,
 )

@@ -66,7 +66,9 @@ def served(serve: Serve, arrivals: Sequence[Arrival]) -> tuple[dict[str, list[in
 
 def arrivals_at(*times: float, lengths: Sequence[int] = (6,)) -> list[Arrival]:
     return [
-        Arrival(time, "abcdefgh"[i], [(7 * i + 3 * k) % 60 + 1 for k in range(3 + i)], greedy(lengths[i % len(lengths)]))
+        Arrival(
+            time, "abcdefgh"[i], [(7 * i + 3 * k) % 60 + 1 for k in range(3 + i)], greedy(lengths[i % len(lengths)])
+        )
         for i, time in enumerate(times)
     ]
 
@@ -86,7 +88,9 @@ def _answers(serve: Serve) -> None:
 def _after_their_time(serve: Serve) -> None:
     for arrivals in BUSY:
         _, _, engine, _ = served(serve, arrivals)
-        early = {a.request_id: engine.came.get(a.request_id) for a in arrivals if engine.came.get(a.request_id, 0.0) < a.time}
+        early = {
+            a.request_id: engine.came.get(a.request_id) for a in arrivals if engine.came.get(a.request_id, 0.0) < a.time
+        }
         if early:
             fail(shown(arrivals), expected="nobody is queued before it comes", got=f"queued at {early}")
 

@@ -30,7 +30,9 @@ class Breaks(TimedAudit):
         return result
 
 
-def engine_of(candidate: type[LLMEngine], backend: TimedAudit, prompts: dict[str, list[int]] = PROMPTS, **parts: Any) -> Any:
+def engine_of(
+    candidate: type[LLMEngine], backend: TimedAudit, prompts: dict[str, list[int]] = PROMPTS, **parts: Any
+) -> Any:
     config = EngineConfig(num_blocks=16, block_size=4, max_num_batched_tokens=4, enable_prefix_caching=False)
     engine = candidate(config, backend, **parts)
     for name, prompt in prompts.items():
@@ -92,7 +94,12 @@ def _breaks(*errors: BaseException) -> Any:
                         caught = raised
                     if caught is None and before < at <= engine.backend.num_passes:
                         fail(f"{case}: step()", expected="the error is raised", got="no error")
-                expect(not engine.scheduler.has_plan, f"{case}: afterwards", expected="no plan is left", got="the plan still waits")
+                expect(
+                    not engine.scheduler.has_plan,
+                    f"{case}: afterwards",
+                    expected="no plan is left",
+                    got="the plan still waits",
+                )
                 engine.check_invariants()
                 answered(engine, f"{case}; then on")
 
@@ -105,7 +112,10 @@ class NoMemory(Scheduler):
 
 
 def _planning_fails(candidate: type[LLMEngine]) -> None:
-    engine, case = engine_of(candidate, Breaks(), scheduler=NoMemory), "the scheduler raises MemoryError('planning failed')"
+    engine, case = (
+        engine_of(candidate, Breaks(), scheduler=NoMemory),
+        "the scheduler raises MemoryError('planning failed')",
+    )
     try:
         engine.step()
     except MemoryError:

@@ -22,18 +22,20 @@ RATES, BUDGETS = (2, 3, 4, 5, 6, 7, 8, 9), (512, 2048)
 def life_of_a_step() -> tuple[str, str]:
     """SVG and its text: what a request meets in each step, and which lesson each part is from."""
     parts = [
-        ("add_request", "refused, or queued", "15"),
-        ("schedule", "who runs, how much", "12 13 14"),
-        ("match, allocate", "blocks, shared or new", "07 08 09"),
+        ("add_request", "or refuse it", "15"),
+        ("schedule", "who, how much", "12 13 14"),
+        ("match, allocate", "blocks for it", "07 08 09"),
         ("execute", "one forward pass", "01 04 05 10 11"),
-        ("sample", "a token, or none yet", "01"),
-        ("commit", "computed, findable", "15"),
+        ("sample", "token, or none", "01"),
+        ("commit", "now it counts", "15"),
     ]
     shapes, words = [], []
     for i, (name, what, lessons) in enumerate(parts):
         x = 14 + 122 * i
         inside = 0 < i < 5
-        shapes.append(box(x, 60, 112, 62, name, what, fill=DEEP if inside else PALE, ink=PAPER if inside else "#1F2933"))
+        shapes.append(
+            box(x, 60, 112, 62, name, what, fill=DEEP if inside else PALE, ink=PAPER if inside else "#1F2933")
+        )
         shapes.append(label(x + 56, 142, f"lesson {lessons}" if " " not in lessons else f"lessons {lessons}", size=11))
         words.append(f"{name} ({what}; lesson {lessons})")
         if i:
@@ -85,7 +87,9 @@ def load(figure: Figure, rate: int, budget: int) -> str:
     right.set(xlabel="requests/s that come", ylabel="of the limit", ylim=(0, 4.5), title="latency over its limit")
     right.legend(fontsize=8, loc="upper left")
     now = at(rate, budget)
-    assert now.ttft is not None and now.tpot is not None and now.compute_utilization is not None
+    assert now.ttft is not None
+    assert now.tpot is not None
+    assert now.compute_utilization is not None
     return (
         f"{rate} requests/s come, a budget of {budget:,} tokens: {kept(rate, budget):.2f} of them in time; TTFT p99 {now.ttft.p99:.2f} s, "
         f"TPOT p90 {1000 * now.tpot.p90:.0f} ms; {now.mean_in_system:.1f} there on average, {now.peak_block_utilization:.0%} of the "
