@@ -774,4 +774,4 @@ predict("11.rereads", value=None)
 # **Open exercises.** *Easy:* count what `combine` moves. *Medium:* give `mla_decode` a window. *Research:* take two query tokens a sequence in one
 # launch, each with its own causal end, and count bytes again.
 #
-# **Back:** [10 · Triton GQA decode kernel](lessons/10_triton_gqa.ipynb) · **Next:** 12 · Continuous batching (to come)
+# **Back:** [10 · Triton GQA decode kernel](lessons/10_triton_gqa.ipynb) · **Next:** [12 · Continuous batching](lessons/12_continuous_batching.ipynb)

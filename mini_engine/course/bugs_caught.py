@@ -34,8 +34,8 @@ def bugs_caught(my_tests: Any, lesson: str) -> Any:
     """Try tests on the right and wrong implementations of a lesson ("09"), and print what they caught and what got away.
 
     my_tests: a function, or several in a list or tuple. Each is given what the exercise names (in lesson 06 an allocator
-    class, to be called with its capacity; in 07 to 09 a cache class, to be called with num_blocks and block_size) and
-    raises AssertionError when it finds a bug in it.
+    class, to be called with its capacity; in 07 to 09 a cache class, to be called with num_blocks and block_size; in 12 a
+    function that makes schedulers) and raises AssertionError when it finds a bug in it.
     Tests that refuse a right implementation count for nothing: their error is shown with its line.
 
     Returns one function that runs them all when they catch everything, the lesson's own tests otherwise, so that a
