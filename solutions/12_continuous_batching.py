@@ -695,4 +695,4 @@ predict("12.who_waits", value=None)
 # **Open exercises.** *Easy:* how many seats give the best goodput in "Three units"? *Medium:* a scheduler that lets a short prompt
 # overtake at most three times. *Research:* predict answer lengths, schedule the shortest first, and find who pays.
 #
-# **Back:** [11 · Triton MLA decode kernel](lessons/11_triton_mla.ipynb) · **Next:** 13 · Chunked prefill (to come)
+# **Back:** [11 · Triton MLA decode kernel](lessons/11_triton_mla.ipynb) · **Next:** [13 · Chunked prefill](lessons/13_chunked_prefill.ipynb)
