@@ -1264,7 +1264,7 @@ predict("04.small_chunk", value=None)
 # It is near the border, and the answer depends on the GPU and on what you count. FlashMLA's authors take 2 · 128 = 256
 # FLOPs per byte. They set it against a GPU that throttles to 865 TFLOP/s, which makes 258, and call it compute bound.
 # With 241.8 and the 295.2 of an H100's data sheet it is memory bound. With the 206.0 of an H200's it is compute bound.
-# Only a measurement on the GPU decides (lesson 11, to come).
+# Only a measurement on the GPU decides. [Lesson 11](lessons/11_triton_mla.ipynb) writes the kernel.
 #
 # </details>
 # <details><summary>Why is the rope key shared by all heads?</summary>
@@ -1285,7 +1285,7 @@ predict("04.small_chunk", value=None)
 #
 # </details>
 
-# %% [markdown] lang="zh" en="b10ba435"
+# %% [markdown] lang="zh" en="e427f05c"
 # ## 常见问题
 #
 # <details><summary>为什么不缓存隐藏状态，再由它算 K 和 V？</summary>
@@ -1300,7 +1300,7 @@ predict("04.small_chunk", value=None)
 # </details>
 # <details><summary>那么 MLA 的解码到底是计算受限还是访存受限？</summary>
 #
-# 在边界附近，答案取决于用哪块 GPU，也取决于怎么数。FlashMLA 的作者取 2 · 128 = 256，单位是 FLOP 每字节。他们对照的是一块降频到 865 TFLOP/s 的 GPU，折合 258，于是说是计算受限。如果用 241.8，对照 H100 规格表上的 295.2，就是访存受限；对照 H200 的 206.0，又成了计算受限。只有在那块 GPU 上实测才能定论（第 11 课，待推出）。
+# 在边界附近，答案取决于用哪块 GPU，也取决于怎么数。FlashMLA 的作者取 2 · 128 = 256，单位是 FLOP 每字节。他们对照的是一块降频到 865 TFLOP/s 的 GPU，折合 258，于是说是计算受限。如果用 241.8，对照 H100 规格表上的 295.2，就是访存受限；对照 H200 的 206.0，又成了计算受限。只有在那块 GPU 上实测才能定论。[第 11 课](lessons/11_triton_mla.ipynb)会动手写出这个 kernel。
 #
 # </details>
 # <details><summary>为什么 rope 键由所有头共用？</summary>
