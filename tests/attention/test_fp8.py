@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -34,7 +34,6 @@ def test_codes_equal_torchs_at_every_number_tie_and_neighbour():
     np.testing.assert_array_equal(Fp8Codec().encode(x).codes, torch_codes(x))
 
 
-@settings(deadline=None)
 @given(hnp.arrays(np.float32, (4, 1, 16), elements=st.floats(width=32, allow_nan=False, allow_infinity=False)))
 def test_codes_equal_torchs_anywhere(x):
     encoded = Fp8Codec().encode(x)

@@ -51,7 +51,7 @@ arrays = hnp.arrays(np.float64, st.sampled_from([(8, 1, 4), (8, 2, 8), (16, 1, 8
 
 
 @pytest.mark.parametrize("codec", CODECS, ids=name)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(x=arrays)
 def test_every_error_is_at_most_half_the_scale_of_its_group(codec, x):
     encoded = codec.encode(x)

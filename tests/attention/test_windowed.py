@@ -32,7 +32,7 @@ def attention_by_loops(q, k, v, scale, window, num_sinks):
     return out
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(T=st.integers(1, 20), window=st.integers(1, 24), num_sinks=st.integers(0, 6), seed=st.integers(0, 99))
 def test_token_by_token_it_is_attention_through_a_mask(T, window, num_sinks, seed):
     q, k, v = random_qkv(T, seed=seed)
@@ -49,7 +49,7 @@ def test_token_by_token_it_is_attention_through_a_mask(T, window, num_sinks, see
     assert cache.num_tokens == T
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sizes=st.lists(st.integers(0, 9), min_size=1, max_size=8), window=st.integers(1, 9), num_sinks=st.integers(0, 4))
 def test_pieces_see_the_window_of_their_first_token_and_each_other(sizes, window, num_sinks):
     k = np.arange(sum(sizes), dtype=float).reshape(-1, 1, 1)  # every token is its own number

@@ -73,7 +73,7 @@ def oracle_logits(model, tokens: list[int], kv_cache_dtype: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kv_cache_dtype", QUANTISED)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data(), block_size=st.sampled_from([1, 4, 16]), seed=st.integers(0, 2**16))
 def test_every_query_reads_what_the_cache_holds_whatever_the_schedule(model, kv_cache_dtype, data, block_size, seed):
     backend = TorchBackend(model, kv_cache_dtype=kv_cache_dtype)

@@ -43,7 +43,7 @@ def models():
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", BACKENDS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(data=st.data(), block_size=st.sampled_from([1, 2, 5, 16]), seed=st.integers(0, 2**16))
 def test_any_schedule_equals_the_uncached_model(models, name, mode, data, block_size, seed):
     backend = BACKENDS[name](models[name], mla_decode=mode)

@@ -36,7 +36,7 @@ def models():
     return random_model(SPEC, seed=3), random_model(SPEC, seed=3, backend="numpy")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), block_size=st.sampled_from([1, 2, 5, 16]), seed=st.integers(0, 2**16))
 def test_any_schedule_equals_the_uncached_model(models, data, block_size, seed):
     check_any_schedule(data, TorchBackend(models[0]), lambda ids: uncached_logits(models[1], ids), block_size, seed)

@@ -1,4 +1,8 @@
-"""Every lesson in a real JupyterLab, in both languages: it runs to its end, and its sliders move words and picture together."""
+"""Every lesson in a real JupyterLab: it runs to its end, and its sliders move words and picture together.
+
+Of the Chinese notebooks, whose code cells are those of the English ones (tests/notebooks), one is run on every push, the
+others in `make test-all`.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ STORED = sorted(
     p.relative_to(ROOT).as_posix() for p in (ROOT / "lessons").glob("**/*.ipynb") if ".ipynb_checkpoints" not in p.parts
 )
 FIXTURES = ["lessons/98_fixture.ipynb", "lessons/zh/98_fixture.ipynb"]
+CHINESE_ON_EVERY_PUSH = "lessons/zh/00_start_here.ipynb"  # the shortest
 
 pytestmark = pytest.mark.browser
 
@@ -89,7 +94,11 @@ def what_it_shows(panel: Any) -> tuple[str, str, str]:
     return panel.locator("p[role=status]").inner_text(), image.get_attribute("alt"), image.get_attribute("src")
 
 
-@pytest.mark.parametrize("path", STORED or FIXTURES)
+def is_slow(path: str) -> bool:
+    return path.startswith("lessons/zh/") and path != CHINESE_ON_EVERY_PUSH
+
+
+@pytest.mark.parametrize("path", [pytest.param(p, marks=[pytest.mark.slow] if is_slow(p) else []) for p in STORED])
 def test_lesson_runs_and_its_sliders_work(path: str, lab: Lab, page: Any) -> None:
     lab.open(page, path)
     lab.run_all(page)

@@ -109,9 +109,7 @@ class PoolMachine(RuleBasedStateMachine):
 
 
 TestPool = PoolMachine.TestCase
-TestPool.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestPool.settings = settings(max_examples=150, stateful_step_count=40, suppress_health_check=list(HealthCheck))
 
 
 def test_a_new_pool_hands_out_its_blocks_in_order_and_never_the_null_block():

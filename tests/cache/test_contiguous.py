@@ -95,9 +95,7 @@ class ContiguousMachine(RuleBasedStateMachine):
 
 
 TestContiguous = ContiguousMachine.TestCase
-TestContiguous.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestContiguous.settings = settings(max_examples=80, stateful_step_count=40, suppress_health_check=list(HealthCheck))
 
 
 def test_a_reservation_to_the_maximum_is_mostly_idle():

@@ -185,6 +185,4 @@ class ManagerMachine(RuleBasedStateMachine):
 
 
 TestManager = ManagerMachine.TestCase
-TestManager.settings = settings(
-    max_examples=300, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
-)
+TestManager.settings = settings(max_examples=300, stateful_step_count=60, suppress_health_check=list(HealthCheck))

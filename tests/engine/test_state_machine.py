@@ -16,7 +16,7 @@ def test_nothing_breaks_whatever_happens():
     until = time.monotonic() + seconds
     # With a fault planted on purpose (tools/mutants.py) a failure need not be made small.
     phases = [Phase.generate] if "MINI_ENGINE_MUTANT" in os.environ else list(Phase)
-    common = {"phases": phases, "deadline": None, "suppress_health_check": list(HealthCheck), "stateful_step_count": 50}
+    common = {"phases": phases, "suppress_health_check": list(HealthCheck), "stateful_step_count": 50}
     EngineMachine.rules_run = EngineMachine.steps_run = 0
     run_state_machine_as_test(
         EngineMachine, settings=settings(max_examples=540, derandomize=True, database=None, **common)

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("triton", reason="the kernels need Triton, which is not installed here")
 
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mini_engine.kernels import paged_gqa_decode, paged_mla_decode
@@ -24,7 +24,7 @@ COMMON = {
 }
 SPLITS = st.none() | st.integers(1, 9)
 # The same shapes each time: of very few numbers a sum may come out so small that its relative error means nothing.
-drawn = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+drawn = settings(max_examples=25, derandomize=True)
 
 
 @drawn

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("triton", reason="the kernels need Triton, which is not installed here")
 
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mini_engine import LLM, EngineConfig, LLMEngine, ModelSpec, SamplingParams
@@ -64,7 +64,7 @@ def without_cache(model, tokens: list[int]) -> np.ndarray:
     return model.forward(tokens, range(len(tokens)), lambda layer, q, k, v: causal_attention(q, k, v, scale), [-1])[0]
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12)
 @given(data=st.data(), block_size=st.sampled_from([1, 5, 16]), seed=st.integers(0, 2**16))
 def test_any_schedule_equals_the_uncached_model(models, data, block_size, seed):
     check_any_schedule(

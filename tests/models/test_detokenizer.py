@@ -65,7 +65,6 @@ def test_each_kind_of_vocabulary_gets_its_detokenizer():
 
 
 @pytest.mark.parametrize("tokenizer", [BYTE_LEVEL, BYTE_FALLBACK], ids=["byte level", "byte fallback"])
-@settings(deadline=None)
 @given(TEXT)
 def test_any_text(tokenizer, text):
     ids = tokenizer.encode(text)
@@ -75,7 +74,7 @@ def test_any_text(tokenizer, text):
         assert not any(REPLACEMENT in piece for piece in pieces)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(st.integers(0, BYTE_LEVEL.vocab_size + 5), max_size=40))
 def test_any_ids_of_a_byte_level_vocabulary(ids):
     """Mostly broken UTF-8, with control tokens and ids that have no token in between."""
@@ -86,14 +85,12 @@ def test_any_ids_of_a_byte_level_vocabulary(ids):
         assert not any(REPLACEMENT in piece for piece in pieces)
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 2047), max_size=60))
 def test_any_ids_of_tiny_gqa(tiny_gqa, ids):
     assert "".join(pieces_of(tiny_gqa.tokenizer, ids)) == tiny_gqa.tokenizer.decode(ids)
 
 
 @pytest.mark.model
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 49151), max_size=60))
 def test_any_ids_of_smollm2(smollm2, ids):
     assert "".join(pieces_of(smollm2.tokenizer, ids)) == smollm2.tokenizer.decode(ids)

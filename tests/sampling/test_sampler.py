@@ -80,7 +80,7 @@ def test_the_chi_square_bound_rejects_a_slightly_wrong_temperature():
     assert chi_square(Counter(draws(LOGITS, 4000)), wrong, 4000) > 24.3
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     logits=st.lists(st.integers(-8, 8).map(lambda n: n / 2), min_size=1, max_size=12),
     top_k=st.integers(0, 14),
@@ -93,7 +93,7 @@ def test_every_draw_is_one_of_the_allowed_tokens(logits, top_k, top_p, seed):
     assert {sampler.sample(np.array(logits), position) for position in range(20)} <= set(allowed)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     values=st.lists(st.sampled_from([-INF, -2.0, -1.0, 0.0, 0.5, 3.0]), min_size=1, max_size=30),
     count=st.integers(0, 35),
@@ -103,7 +103,7 @@ def test_largest_is_a_sort_cut_short(values, count):
     assert largest(np.array(values), count).tolist() == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     weights=st.lists(st.integers(0, 6), min_size=1, max_size=40).filter(any),
     sixteenths=st.integers(1, 15),

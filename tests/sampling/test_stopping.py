@@ -169,7 +169,7 @@ def naive_stop(text: str, stops: tuple[str, ...]) -> str | None:
     return None
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     pieces=st.lists(st.text("ab", max_size=4), max_size=8),
     stops=st.lists(st.text("ab", min_size=1, max_size=4), max_size=3).map(tuple),

@@ -37,7 +37,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(requests, min_size=1, max_size=12).map(sorted))
 def test_the_books_balance(name, listed):
     result = run(trace_of(*listed), **OPTIONS[name])  # its check_books asserts tokens, blocks and clock

@@ -16,7 +16,7 @@ from tests.simulator.helpers import run, trace_of
 requests = st.tuples(st.integers(0, 40).map(lambda n: n / 8), st.integers(1, 40), st.integers(1, 12))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(requests, min_size=1, max_size=12).map(sorted), st.integers(10, 20))
 def test_latencies_are_those_of_a_count_token_by_token(listed, num_blocks):
     result = run(trace_of(*listed), num_blocks=num_blocks, admission="first_chunk")
