@@ -693,4 +693,4 @@ predict("13.steps", value=None)
 # `chunk_size` that holds a limit in ms, not in tokens: smaller chunks towards the end. *Research:* should a short prompt
 # overtake a long one that is half computed?
 #
-# **Back:** [12 · Continuous batching](lessons/12_continuous_batching.ipynb) · **Next:** 14 · Preemption (to come)
+# **Back:** [12 · Continuous batching](lessons/12_continuous_batching.ipynb) · **Next:** [14 · Preemption](lessons/14_preemption.ipynb)

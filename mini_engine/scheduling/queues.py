@@ -118,7 +118,7 @@ class Queues:
         request.status = status
         self.waiting.add(request)
 
-    def _end(self, request: Request) -> None:
+    def end(self, request: Request) -> None:
         """Take everything away for good: the next commit finishes it."""
         self._leave(request)
         self.kv.free(request)

@@ -87,7 +87,7 @@ class Scheduler(Queues):
                 return True
             except NoFreeBlocksError:
                 if len(self.running) == 1:  # it has the whole pool, and needs more
-                    self._end(request)
+                    self.end(request)
                     return False
             not_served = self.running[position:]
             victim = self.pick_victim(not_served)
@@ -114,7 +114,7 @@ class Scheduler(Queues):
         while self.waiting and draft.budget > 0:
             request = self.waiting.first()
             if self.admission.num_blocks(request.num_tokens) > self.config.num_blocks:  # outgrew the pool, then lost it
-                self._end(request)
+                self.end(request)
             elif not self._may_start(request) or not self.start(request, draft):
                 return
 

@@ -1,0 +1,139 @@
+"""Pictures of lesson 14: the life of a request that has to go, swap against recompute, and both on a simulated machine."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mini_engine.catalog import get_gpu, get_model
+from mini_engine.course.figures import BLUE, GREEN, GREY, ORANGE
+from mini_engine.course.panels.drawing import PALE, arrow, box, label, sheet
+from mini_engine.geometry import active_params, kv_bytes_per_token
+from mini_engine.roofline import block_copy_bytes, effective_pcie, recompute_vs_swap
+from mini_engine.simulator import SimulationResult, simulate
+from mini_engine.workload import Trace, TraceRequest
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+GB = 10**9
+MACHINES = {
+    "Llama-3-8B, one H100": ("llama-3-8b", "h100-sxm", 1),
+    "Llama-3-70B, eight H100": ("llama-3-70b", "h100-sxm", 8),
+    "Llama-2-13B, one A100": ("llama-2-13b", "a100-80gb-sxm", 1),
+}
+RATES = (1, 2, 4, 8, 12, 16, 32, 64)
+
+
+class Times(NamedTuple):
+    """Seconds to bring a request back."""
+
+    swap: float
+    recompute: float
+
+
+def times(machine: str, context: int, rate: Fraction | float, mfu: int = 50) -> Times:
+    """For `context` tokens, at `rate` bytes/s over each link and `mfu` percent of the peak."""
+    name, gpu_name, gpus = MACHINES[machine]
+    spec, gpu = get_model(name), get_gpu(gpu_name)
+    both = recompute_vs_swap(
+        kv_bytes_per_token(spec), context, rate, gpu.bf16_flops * gpus, Fraction(mfu, 100), active_params(spec),
+        spec.num_hidden_layers, spec.num_attention_heads, spec.head_dim, gpus,
+    )  # fmt: skip
+    return Times(float(both.swap), float(both.recompute))
+
+
+def effective(machine: str, pcie: float, block: int, overhead: int) -> float:
+    """Bytes/s of a link of `pcie` GB/s when K and V of each layer and block are a copy that costs `overhead` us more."""
+    name, _, gpus = MACHINES[machine]
+    size = Fraction(block_copy_bytes(get_model(name), block), gpus)
+    return float(effective_pcie(Fraction(pcie) * GB, size, Fraction(overhead, 10**6)))
+
+
+def which(figure: Figure, machine: str, context: int, pcie: int, block: int, overhead: int) -> str:
+    """The time of both against the effective rate of the link; the dot is where this link and block size end up."""
+    rate = effective(machine, pcie, block, overhead)
+    here = times(machine, context, rate)
+    even = times(machine, context, GB).swap / here.recompute * GB
+    axes = figure.subplots(gridspec_kw={"bottom": 0.2})
+    grid = [GB * 2 ** (i / 4) for i in range(-12, 25)]
+    axes.plot([x / GB for x in grid], [1000 * times(machine, context, x).swap for x in grid], color=BLUE, label="swap")
+    axes.axhline(1000 * here.recompute, color=ORANGE, label="recompute")
+    axes.axvline(even / GB, color=GREY, linewidth=1, linestyle="--")
+    axes.plot([rate / GB], [1000 * here.swap], "o", color=BLUE)
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="GB/s that a link really moves",
+        ylabel="ms to bring it back",
+        title=f"{context:,} tokens",
+    )
+    ticks = (0.125, 0.5, 2, 8, 32)
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xlim(0.1, 80)
+    axes.legend(loc="upper right", fontsize=8)
+    return (
+        f"{machine}, {context:,} tokens, blocks of {block}, {pcie} GB/s and {overhead} us a copy: {rate / GB:.2f} GB/s, "
+        f"swap {_ms(here.swap)}, recompute {_ms(here.recompute)} at 50% of the peak; as long at {even / GB:.2f} GB/s"
+    )
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:,.1f} ms"
+
+
+def burst(requests: int = 60) -> Trace:
+    """As many prompts of 1,000 tokens, 20 a second, each answered with 500."""
+    return Trace("burst", tuple(TraceRequest(number / 20, 1000, 500) for number in range(requests)))
+
+
+@cache
+def simulated(blocks: int, rate: float | None, **options: Any) -> SimulationResult:
+    """The burst on Llama-3-8B and one H100 with `blocks` blocks of 16. rate: GB/s to swap over; None recomputes."""
+    swap: dict[str, Any] = {} if rate is None else {"preemption": "swap", "pcie_bandwidth": rate * GB}
+    return simulate(burst(), num_blocks=blocks, prefix_cache=False, **swap, **options)
+
+
+def burst_seconds(figure: Figure, blocks: int, pcie: int) -> str:
+    """How long the burst takes by swap, for all rates; by recompute; and when nobody starts who could have to go."""
+    axes = figure.subplots(gridspec_kw={"bottom": 0.2})
+    axes.plot(RATES, [simulated(blocks, rate).end for rate in RATES], "o-", color=BLUE, markersize=4, label="swap")
+    recompute, never = simulated(blocks, None), simulated(blocks, None, admission="worst_case")
+    swap = simulated(blocks, pcie)
+    axes.axhline(recompute.end, color=ORANGE, label="recompute")
+    axes.axhline(never.end, color=GREEN, linestyle="--", label="worst-case admission")
+    axes.plot([pcie], [swap.end], "o", color=BLUE, markersize=9)
+    axes.set(xscale="log", xlabel="GB/s of the link", ylabel="s for all 60", title=f"{blocks:,} blocks")
+    axes.set_xticks(RATES, [str(rate) for rate in RATES])
+    axes.minorticks_off()
+    axes.legend(loc="upper right", fontsize=8)
+    return (
+        f"{blocks:,} blocks: {recompute.counters.num_preemptions} preemptions; swap at {pcie} GB/s {swap.end:.2f} s, "
+        f"recompute {recompute.end:.2f} s, worst-case admission {never.end:.2f} s"
+    )
+
+
+def life() -> tuple[str, str]:
+    """SVG and its text: where a request is, and what a preemption makes of it."""
+    shapes = [
+        box(20, 80, 110, 50, "waiting", "no blocks"),
+        box(230, 80, 120, 50, "running", "takes blocks", fill="#DCEBFA"),
+        box(470, 80, 120, 50, "finished", "blocks free"),
+        box(170, 190, 140, 50, "preempted", "tokens kept", fill="#FCEFD9"),
+        box(350, 190, 150, 50, "swapped", "K/V in host memory", fill="#FCEFD9"),
+        arrow((130, 105), (228, 105)), label(180, 97, "fits"),
+        arrow((350, 105), (468, 105)), label(408, 97, "last token"),
+        arrow((270, 130), (245, 188)), label(212, 165, "recompute"),
+        arrow((310, 130), (400, 188)), label(392, 165, "swap"),
+        arrow((170, 205), (85, 132)), label(62, 182, "in front"),
+        arrow((425, 190), (352, 118)), label(462, 160, "copy back"),
+        arrow((350, 90), (468, 50)), box(470, 20, 120, 42, "capacity", "outgrew the pool", fill=PALE),
+        label(300, 265, "A victim comes before everybody who has not started."),
+    ]  # fmt: skip
+    words = (
+        "Diagram: a request waits without blocks, runs when it fits, and is finished after its last token. When blocks run out, "
+        "a running request is preempted: by recompute its tokens are kept and it waits in front of the queue, by swap its K/V "
+        "moves to host memory and is copied back. One that has the whole pool and needs more ends with capacity."
+    )
+    return sheet(610, 280, *shapes), words
