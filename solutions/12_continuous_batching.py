@@ -50,12 +50,12 @@ static = run_both(at_once(prompts, outputs), config, StaticBatch)
 print(timeline(static.result))
 
 # %% [markdown] lang="en"
-# One row a user, one column a step. User 0 has the whole answer after 3 steps. Yet the row is computed for 17 more steps, for
-# nobody. User 4 sees nothing at all for 20 steps, while three rows are free.
+# One row a user, one column a step; the first step computes the whole prompt. User 0 has the whole answer after 3 steps. Yet the
+# row is computed for 17 more steps, for nobody. And user 4 waits 20 steps beside rows that nobody needs.
 #
-# A static batch is a rectangle. A **slot** is one row in one column: room for one token. Prompts are filled up to the longest
-# one, and rows that are done are filled up to the longest answer. That filling is **padding**. A batch of $n$ requests with
-# prompts $p_i$ and answers $o_i$ computes
+# A static batch is a rectangle. A **slot** is room for one token in one row. Prompts are filled up to the longest one, and
+# rows that are done up to the longest answer. That filling is **padding**. A batch of $n$ requests with prompts $p_i$ and
+# answers $o_i$ computes
 #
 # $$n \times (\max p + \max o - 1) \text{ slots, of which } \sum_i (p_i + o_i - 1) \text{ are needed}$$
 #
@@ -169,7 +169,8 @@ svg(*pictures.loop())
 
 # %% [markdown] lang="en"
 # Can rows at different places share a step? All tokens of a step lie in one flat list. Only attention must know whose they are,
-# and it reads each request's own block table (lesson 07). Orca calls that *selective batching*. No rectangle, no padding.
+# and it reads each request's own block table (lesson 07). Orca calls that *selective batching*. No rectangle, no padding: our
+# engine has none, whatever the scheduler. What you saw above is the simulator's count of what a rectangle would compute.
 
 # %%
 predict("12.steps", value=None)
@@ -565,7 +566,8 @@ for words, (answers, seats) in cases.items():
 #
 # ```python
 # def schedule_running(self, draft):
-#     if not self.waiting:  # prompts first
+#     request = self.next_in_line()
+#     if request is None or not self.may_start(request):
 #         super().schedule_running(draft)
 # ```
 

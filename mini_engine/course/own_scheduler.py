@@ -12,23 +12,39 @@ from mini_engine.scheduling import Request, SampledToken, Scheduler, StepPlan
 from mini_engine.simulator import NoProgressError
 
 CIRCLES = 20  # times the tokens that there are to compute, before a run counts as endless
+ASKED = 100  # times that one step may be given the same waiting request
 
 
 class SchedulerLab(Scheduler):
     """The engine's scheduler with two more methods. It runs in LLMEngine and in the simulator as it is."""
+
+    _given: tuple[object, Request | None, int] = (None, None, 0)  # in which step, whom, how often
 
     def missing(self, request: Request) -> int:
         """Tokens that are known and have no K and V yet: 1 for a request that decodes."""
         return request.num_tokens - request.num_computed_tokens
 
     def next_in_line(self) -> Request | None:
-        """The waiting request whose turn it is; None when nobody waits. One that has outgrown the whole pool ends here."""
+        """The waiting request whose turn it is; None when nobody waits. One that has outgrown the whole pool ends here.
+
+        NoProgressError when one step is given the same one again and again.
+        """
         while self.waiting:
             request = self.waiting.first()
             if self.admission.num_blocks(request.num_tokens) <= self.config.num_blocks:
+                self._count(request)
                 return request
             self._end(request)
         return None
+
+    def _count(self, request: Request) -> None:
+        step, last, times = self._given
+        times = times + 1 if step is self._draft and last is request else 1
+        self._given = self._draft, request, times
+        if times > ASKED:
+            raise NoProgressError(
+                f"{request.request_id} is first in line, does not start, and is asked for {ASKED} times in one step"
+            )
 
 
 class Job(NamedTuple):

@@ -180,3 +180,13 @@ def test_a_scheduler_of_ones_own_is_drawn_as_it_ran():
 
     line = timeline(simulate(_trace(2, 2), scheduler=OneAtATime, record=True))
     assert _rows(line) == {"0": "Pd  ", "1": "..Pd"}
+
+
+@pytest.mark.parametrize("preemption", ["swap", "recompute"])
+def test_a_simulation_tells_a_swap_from_a_loss(preemption):
+    options = {"num_blocks": 20, "prefix_cache": False, "admission": "first_chunk", "preemption": preemption}
+    result = simulate(_trace(30, 30, 30, prompt=90), record=True, **options)
+    line = timeline(result)
+    assert result.counters.num_preemptions > 0
+    assert (line.count("swapped") > 0) == (preemption == "swap") == (line.count("again") == 0)
+    assert (line.count("preempted") > 0) == (preemption == "recompute")

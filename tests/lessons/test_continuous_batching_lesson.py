@@ -85,6 +85,17 @@ def test_a_scheduler_that_goes_in_circles_ends_with_an_error():
         serve(make_scheduler(Circles), {"a": (4, 40), "b": (3, 40)})
 
 
+def test_a_loop_that_asks_for_the_same_request_for_ever_ends_with_an_error():
+    class Forever(answers12_schedulers.Loops):
+        def schedule_waiting(self, draft):
+            while request := self.next_in_line():
+                self.start(request, draft)
+
+    assert serve(make_scheduler(Forever), {"a": (6, 2), "b": (3, 1)}) == [{"a": 6, "b": 3}, {"a": 1}]
+    with pytest.raises(NoProgressError, match="b is first in line, does not start"):
+        serve(make_scheduler(Forever, max_num_batched_tokens=8), {"a": (6, 2), "b": (3, 1)})
+
+
 def test_serve_waits_for_late_requests_and_refuses_a_request_twice_in_a_step():
     assert serve(make_scheduler(Scheduler), {"a": (2, 1), "b": (2, 1, 3)}) == [{"a": 2}, {}, {}, {"b": 2}]
 
@@ -153,6 +164,24 @@ def test_engine_and_simulator_plan_alike(kind, memory):
     assert run.engine.stats().num_preemptions == run.result.counters.num_preemptions
     if kind is answers12_schedulers.Reserves or memory["block_size"] == 40:
         assert run.result.counters.num_preemptions == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", [answers12_schedulers.Loops, answers12_schedulers.ServedSet])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"num_blocks": 16, "preemption": "swap", "num_swap_blocks": 12, "admission": "first_chunk"},
+        {"num_blocks": 14, "policy": "priority", "enable_prefix_caching": True, "max_num_batched_tokens": 12},
+    ],
+)
+def test_right_loops_plan_like_the_engines_own_under_pressure(options, kind, seed):
+    draw = random.Random(seed)
+    trace = at_once(*([draw.randrange(1, 20) for _ in range(8)] for _ in range(2)))
+    config = EngineConfig(block_size=4, max_num_seqs=5, **options)
+    want, got = run_both(trace, config, Scheduler), run_both(trace, config, kind)
+    assert got.planned == got.simulated == want.planned
+    assert want.engine.stats().num_preemptions == got.engine.stats().num_preemptions > 0
 
 
 def test_the_six_users_of_the_lesson():
