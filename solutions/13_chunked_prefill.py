@@ -27,17 +27,16 @@ from mini_engine.backends import AuditBackend
 from mini_engine.backends.step_cost import StepCost
 from mini_engine.course import bugs_caught, check, panel, picture, predict
 from mini_engine.course.chunk_requests import right_answer
-from mini_engine.course.own_chunks import (
+from mini_engine.course.long_prompt import (
     LONG,
-    MaskedBackend,
-    chunk_step_seconds,
-    chunked_logits,
     eight_prompts,
+    last_step_seconds,
     prompt_flops,
     prompt_seconds,
     serve_readers,
     waits,
 )
+from mini_engine.course.own_chunks import MaskedBackend, chunked_logits
 from mini_engine.course.panels import p13_chunked_prefill as pictures
 from mini_engine.course.timeline import draw, timeline
 from mini_engine.geometry import kv_bytes_per_token
@@ -107,7 +106,7 @@ for words, budget in (("whole", 4096), ("in chunks, 128 tokens a step", 128)):
     print(f"{words:<30}longest gap {gap:4.0f} ms, the prompt's first token {ttft:4.0f} ms")
 
 # %% [markdown] lang="en"
-# The second line is what you will build. The readers wait a tenth as long, and the prompt itself hardly longer.
+# The second line is what you will build. The readers wait a tenth as long, and the prompt itself a little longer.
 #
 # ## A piece of a prompt
 #
@@ -286,7 +285,8 @@ shown
 # `max_num_batched_tokens`, is shared by all. Readers need one token each, and the prompt takes the rest. Sarathi-Serve calls
 # it **stall-free batching**.
 #
-# Two readers, r and s, and a prompt of 40 tokens. Above whole, below with 12 tokens a step:
+# In letters: two readers, r and s, and a prompt of 40 tokens, whole or with 12 tokens a step. In the picture: three readers
+# and our prompt on the simulated machine, drawn to scale in time.
 
 
 # %% tags=["diagram", "claim-ride-along"]
@@ -302,15 +302,18 @@ def ride(budget, scheduler=Scheduler, **options):
     return engine
 
 
-pieces = ride(12)
-lines = {"whole": timeline(ride(64)), "12 tokens a step": timeline(pieces)}
-print("\n\n".join(f"{words}\n{line}" for words, line in lines.items()))
-picture(lambda figure: draw(figure, lines, numbers=True), width=7.2, height=3.6)
+print(f"whole\n{timeline(ride(64))}\n\n12 tokens a step\n{timeline(ride(12))}")
+lines = {
+    words: timeline(serve_readers(budget, readers=3, answer=30, arrival=0.1))
+    for words, budget in (("whole", None), ("2,048 tokens a step", 2048))
+}
+picture(lambda figure: draw(figure, lines, x="seconds"), width=7.2, height=4.2)
 
 # %% [markdown] lang="en"
-# In steps the first is shorter. But its step 3 has 42 tokens, and all wait for it. Below no step has more than 12.
+# Counted in steps, whole is shorter. But its step 3 has 42 tokens. In the picture such a step is one long bar: each reader
+# gets one token in all that time. In chunks, each white line is a token, and they go on.
 #
-# The prompt gets 10 a step, since two are owed to the readers. Here they were served first anyway. They are not always
+# Of 12 tokens the prompt gets 10, since two are owed to the readers. Here they were served first anyway. They are not always
 # first: a prompt with priority, or one that was preempted, stands in front of them. What if it takes what it can?
 
 
@@ -412,7 +415,8 @@ for budget in (512, 2048, 8192, None):
 # %% [markdown] lang="en"
 # The budget counts tokens, not time. The last chunk attends to all before it, so it takes 116 ms where the first took 74.
 #
-# - **512**: the readers hardly notice, 31 ms. The long prompt pays: 1.65 s in place of 1.49.
+# - **512**: the readers hardly notice, 31 ms. The long prompt pays with its **TTFT**, the time to its first token: 1.65 s in
+#   place of 1.49.
 # - **2,048**: 116 ms, and 1.53 s.
 # - **8,192**: 441 ms, which people see. The prompt gains little more.
 #
@@ -480,21 +484,21 @@ largest_budget = check("13.budget", largest_budget)
 #
 # </details>
 #
-# The slowest step is the last one of the prompt. `chunk_step_seconds(done)` gives its time: eight readers, and a chunk
-# after `done` tokens.
+# The costliest step is the last one of the prompt. `last_step_seconds(n)` gives its time: a token for each of the eight
+# readers, and a chunk that ends the prompt.
 
 # %% tags=["claim-limit"]
 for limit in (0.02, 0.05, 0.1):
-    budget = largest_budget(chunk_step_seconds(LONG - 512), limit, LONG)
+    budget = largest_budget(last_step_seconds, limit, LONG)
     gap, ttft = waits(serve_readers(budget, scheduler=MyScheduler))
     print(
         f"limit {1000 * limit:3.0f} ms: budget {budget:5,}, simulated gap {1000 * gap:5.1f} ms, first token {ttft:.2f} s"
     )
-    assert gap <= limit * 1.001
-step = chunk_step_seconds(LONG - 512)
-print("tokens: ms of a step ", ", ".join(f"{n}: {1000 * step(n):.1f}" for n in (1, 64, 128, 256, 512)))
-flat = largest_budget(step, 1.01 * step(64), 2048)
-print(f"from 9 to {flat} tokens it takes the same within 1%: as long as the weights are read")
+    assert gap <= limit
+shown = ", ".join(f"{n}: {1000 * last_step_seconds(n):.1f}" for n in (1, 64, 128, 256, 512))
+print(f"tokens and ms of a step: {shown}")
+flat = largest_budget(last_step_seconds, 1.01 * last_step_seconds(64), 2048)
+print(f"from 9 to {flat} tokens the same within 1%: as long as the weights are read")
 
 # %% [markdown] lang="en"
 # There is a floor: a step of one token takes 8.5 ms, since the weights are read. 128 tokens take 9.0 ms: almost free. From
@@ -556,7 +560,7 @@ for budget in (None, 2048, 512, 128, 64):
 # - `run.answer("a")`: the tokens sampled so far. `right_answer(tokens, n)`: what they should be.
 #
 # What holds: a step keeps the budget, and uses it while tokens are missing. Each token is computed once, in order, unless it
-# was found in the cache. Whoever runs gets a token at every step, as long as the budget has one for each.
+# was found in the cache. Whoever runs has a chunk in every step, as long as the budget has a token for each.
 #
 # Here is one of the nine (a chunk that ends too soon gets a token sampled):
 #

@@ -18,12 +18,11 @@ from mini_engine.course.exercises import answers13_chunk_size, answers13_mask, f
 from mini_engine.course.exercises.bugs13_chunks import CHUNK_BUGS
 from mini_engine.course.exercises.e13_mask import model
 from mini_engine.course.figures import new_figure
-from mini_engine.course.own_chunks import (
+from mini_engine.course.own_chunks import MaskedBackend, chunked_logits
+from mini_engine.course.long_prompt import (
     LONG,
-    MaskedBackend,
-    chunk_step_seconds,
-    chunked_logits,
     eight_prompts,
+    last_step_seconds,
     prompt_flops,
     prompt_seconds,
     serve_readers,
@@ -166,15 +165,15 @@ def test_smaller_budgets_shorten_the_gap_and_lengthen_the_first_token():
 
 def test_the_cost_of_a_step_agrees_with_the_rooflines_own_formula():
     """Readers alone: the decode step of `roofline`, with the constants of the simulator and without the output head's lookup."""
-    spec, gpu, n, context = get_model("llama-3.1-70b"), get_gpu("h100-sxm"), 8, 401
+    spec, gpu, n, context = get_model("llama-3.1-70b"), get_gpu("h100-sxm"), 8, 500
     read = spec.vocab_size * spec.hidden_size  # the table of embeddings is looked up, not read
     weights = 2 * (active_params(spec) - read) / 8
     time = decode_step_time(
         round(weights), kv_bytes_per_token(spec, "bf16") // 8, context, n, gpu.memory_bandwidth * 8 // 10,
         active_params(spec) - read, gpu.bf16_flops // 2, spec.num_hidden_layers, spec.num_attention_heads, spec.head_dim, 8,
     )  # fmt: skip
-    assert chunk_step_seconds(0)(n) == pytest.approx(float(time.total) + 2e-3, rel=2e-3)
-    flat = [chunk_step_seconds(LONG - 512)(tokens) for tokens in (9, 64, 127)]
+    assert last_step_seconds(n) == pytest.approx(float(time.total) + 2e-3, rel=2e-3)
+    flat = [last_step_seconds(tokens) for tokens in (9, 64, 127)]
     assert max(flat) < 1.01 * min(flat)
 
 
@@ -234,3 +233,10 @@ def test_the_panel_says_what_the_simulation_says(budget, prompt):
     assert f"longest gap {1000 * gap:,.1f} ms" in text
     assert f"its first token after {ttft:.2f} s" in text
     assert (gap < waits(serve_readers(None, prompt))[0]) == (budget < prompt)
+
+
+@pytest.mark.parametrize("budget", [64, 323, 856, 2048])
+def test_the_costliest_step_is_never_beaten(budget):
+    run_ = serve_readers(budget)
+    assert waits(run_)[0] <= last_step_seconds(budget) * (1 + 1e-12)
+    assert waits(run_)[0] > 0.9 * last_step_seconds(budget)

@@ -5,45 +5,51 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises import answers13_budget as answers
 from mini_engine.course.expect import expect, expect_equal, fail
-from mini_engine.course.own_chunks import LONG, READERS, chunk_step_seconds
+from mini_engine.course.long_prompt import LONG, READERS, last_step_seconds
 
 Budget = Callable[[Callable[[int], float], float, int], int]
 MOST_CALLS = 60
 
 
-class Steps:
-    """The time of a step of n tokens, which counts how often it is asked and refuses numbers out of range."""
+def is_whole(number: Any) -> bool:
+    return isinstance(number, (int, np.integer)) and type(number) is not bool
 
-    def __init__(self, seconds: Callable[[int], float], most: int) -> None:
-        self.seconds, self.most, self.calls = seconds, most, 0
+
+class Steps:
+    """The time of a step of n tokens. It is asked a limited number of times, for numbers in range."""
+
+    def __init__(self, seconds: Callable[[int], float], most: int, case: str) -> None:
+        self.seconds, self.most, self.case, self.num_calls = seconds, most, case, 0
+        self.__name__ = "step_seconds"
 
     def __call__(self, n: Any) -> float:
-        self.calls += 1
-        if type(n) is not int or not 1 <= n <= self.most:
-            fail(f"most={self.most}: step_seconds({n!r})", expected=f"asked for 1 to {self.most} tokens", got=repr(n))
-        if self.calls > MOST_CALLS + 2 * self.most and self.most < 1000:
-            fail(f"most={self.most}: calls of step_seconds", expected="an end", got=f"{self.calls} and more")
-        return self.seconds(n)
+        if not is_whole(n) or not 1 <= n <= self.most:
+            fail(f"{self.case}: step_seconds({n!r})", expected=f"asked for 1 to {self.most:,} tokens", got=repr(n))
+        self.num_calls += 1
+        if self.num_calls > MOST_CALLS:
+            fail(f"{self.case}: calls of step_seconds", expected=f"at most {MOST_CALLS}", got=f"more than {MOST_CALLS}")
+        return self.seconds(int(n))
 
 
-def _ask(candidate: Budget, seconds: Callable[[int], float], limit: float, most: int, words: str) -> int:
-    steps = Steps(seconds, most)
-    got: Any = candidate(steps, limit, most)
-    case = f"{words}, limit={limit:g}, most={most:,}"
-    if type(got) is not int:
+def _ask(candidate: Budget, seconds: Callable[[int], float], limit: float, most: int, words: str) -> tuple[int, str]:
+    """The answer, and the case in words."""
+    case = f"{words}, limit={limit:,}, most={most:,}"
+    got: Any = candidate(Steps(seconds, most, case), limit, most)
+    if not is_whole(got):
         fail(f"{case}: the budget", expected="an int", got=f"{got!r} ({type(got).__name__})")
-    return got
+    return int(got), case
 
 
 def _finds(cases: Sequence[tuple[str, Callable[[int], float], float, int]]) -> Callable[[Budget], None]:
     def run(candidate: Budget) -> None:
         for words, seconds, limit, most in cases:
-            want = answers.one_by_one(seconds, limit, most)
-            got = _ask(candidate, seconds, limit, most, words)
-            expect_equal(got, want, f"{words}, limit={limit:g}, most={most:,}: the largest budget")
+            got, case = _ask(candidate, seconds, limit, most, words)
+            expect_equal(got, answers.largest_budget(seconds, limit, most), f"{case}: the largest budget")
 
     return run
 
@@ -80,47 +86,29 @@ MEETS = [
 ]
 
 
+LARGE = [("n tokens take 2 + n", _line, limit, most) for most, limit in ((10**6, 64_002.5), (10**9, 2e9), (10**9, 4.5))]
+
+
 def _machine(candidate: Budget) -> None:
-    seconds = chunk_step_seconds(LONG - 2048)
+    words = f"70B, TP8, {READERS} readers, the end of a prompt of {LONG:,}"
     for limit in (0.03, 0.05, 0.1):
-        got = _ask(candidate, seconds, limit, LONG, f"70B, TP8, {READERS} readers, the end of a prompt of {LONG:,}")
-        words = (
-            f"70B, TP8, {READERS} readers, the end of a prompt of {LONG:,}, limit={limit:g} s: a step of {got:,} tokens"
-        )
-        expect(
-            1 <= got <= LONG and seconds(got) <= limit,
-            words,
-            expected=f"{limit:g} s or less",
-            got=f"{seconds(min(max(got, 1), LONG)):.6f} s",
-        )
-        more = seconds(got + 1)
-        expect(more > limit, words, expected="the largest that holds", got=f"{got + 1:,} tokens take {more:.6f} s")
+        got, case = _ask(candidate, last_step_seconds, limit, LONG, words)
+        expect(1 <= got < LONG, f"{case}: the budget", expected=f"1 to {LONG - 1:,}", got=f"{got:,}")
+        for n, holds in ((got, True), (got + 1, False)):
+            seconds = last_step_seconds(n)
+            wanted = f"{limit:g} s or less" if holds else f"over {limit:g} s, or {n:,} would be the answer"
+            expect(
+                (seconds <= limit) is holds, f"{case}: a step of {n:,} tokens", expected=wanted, got=f"{seconds:.6f} s"
+            )
 
 
-def _few_calls(candidate: Budget) -> None:
-    for most, limit in ((10**6, 123_456.7), (10**9, 2.0 + 10**9), (10**9, 4.5)):
-        steps = Steps(_line, most)
-        counted = f"n tokens take 2 + n, limit={limit:g}, most={most:,}: calls of step_seconds"
-
-        def ask(n: int, steps: Steps = steps, counted: str = counted) -> float:
-            if steps.calls >= MOST_CALLS:
-                fail(counted, expected=f"at most {MOST_CALLS}", got=f"{MOST_CALLS} and more")
-            return steps(n)
-
-        expect_equal(
-            candidate(ask, limit, most),
-            min(most, int(limit - 2.0)),
-            counted.replace("calls of step_seconds", "the largest budget"),
-        )
-
-
-FINDS, MEET, END, TOO_LITTLE, MACHINE, CALLS = (
+FINDS, MEET, END, TOO_LITTLE, CALLS, MACHINE = (
     "finds it between 1 and most",
     "a step that takes the limit exactly is allowed",
     "every budget holds the limit: the answer is most",
     "no budget holds the limit: the answer is 0",
-    "on the lesson's machine: holds the limit, and one token more does not",
     f"at most {MOST_CALLS} calls, however large most is",
+    "on the lesson's machine: holds the limit, and one token more does not",
 )
 
 BUDGET = Exercise(
@@ -132,8 +120,8 @@ BUDGET = Exercise(
         Property(MEET, _finds(MEETS)),
         Property(END, _finds(ENDS)),
         Property(TOO_LITTLE, _finds(NONE)),
+        Property(CALLS, _finds(LARGE)),
         Property(MACHINE, _machine),
-        Property(CALLS, _few_calls),
     ],
     mutants=[
         Mutant("the first that is over", answers.first_over, FINDS, "That one breaks the limit already."),

@@ -44,7 +44,7 @@ def _each(holds: Callable[[int, int, int, int], str]) -> Callable[[MakeScheduler
 
 def _possible(got: int, missing: int, budget: int, behind: int) -> str:
     limit = min(missing, budget)
-    return "" if 1 <= got <= limit else f"1 to {limit}"
+    return "" if 1 <= got <= limit else f"1 to {limit}" if limit > 1 else "1"
 
 
 def _owed(got: int, missing: int, budget: int, behind: int) -> str:

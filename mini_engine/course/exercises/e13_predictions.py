@@ -5,7 +5,7 @@ from __future__ import annotations
 from mini_engine.catalog import get_model
 from mini_engine.course.exercise import Prediction
 from mini_engine.course.exercises.answers13_rereads import reread_tokens
-from mini_engine.course.own_chunks import LONG, prompt_flops, prompt_seconds
+from mini_engine.course.long_prompt import LONG, prompt_flops, prompt_seconds
 from mini_engine.roofline import prefill_flops
 
 _SMALL, _LARGE, _HALF_PEAK = "llama-3.1-8b", "llama-3.1-70b", 989e12 / 2

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from mini_engine.course.figures import BLUE, GREY, ORANGE
-from mini_engine.course.own_chunks import LONG, serve_readers, waits
+from mini_engine.course.long_prompt import LONG, serve_readers, waits
 from mini_engine.simulator import SimulationResult
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def stall(figure: Figure) -> str:
     """The gaps between one reader's tokens when the long prompt runs whole."""
     axes = figure.subplots(gridspec_kw={"bottom": 0.2})
     moments, seconds = gaps(served(None))
-    axes.plot(moments, [1000 * gap for gap in seconds], color=ORANGE, marker="o", markersize=3, linewidth=1)
+    axes.step(moments, [1000 * gap for gap in seconds], color=ORANGE)
     axes.set(xlabel="seconds", ylabel="ms since the token before", title="one reader of eight", ylim=(0, 1600))
     longest = max(range(len(seconds)), key=seconds.__getitem__)
     others = sorted(seconds[:longest] + seconds[longest + 1 :])
@@ -74,5 +74,6 @@ def rereads(figure: Figure, starts: list[int], kv_bytes: int) -> str:
     axes.bar(chunks, starts, color=ORANGE, width=0.8)
     axes.set(xlabel="chunk", ylabel="tokens read again", title="every chunk reads all K and V before it")
     axes.set_xticks(chunks)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     total = sum(starts)
     return f"{len(starts)} chunks read {total:,} tokens again: {total * kv_bytes / 1e9:.1f} GB"
