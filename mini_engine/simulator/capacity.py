@@ -3,7 +3,8 @@
     capacity("synthetic_azure_conv.csv", requests=300, ttft=2.0, tpot=0.1, batching="static").rate
 
 The trace is stretched and squeezed in time, and the rate found by bisection. Every run ends, as its requests are finitely many:
-when they come too fast, the last of them wait longest.
+when they come too fast, the last of them wait longest. Requests of one moment stay together however far a trace is stretched,
+so that a trace of bursts may keep no promise at any rate.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import pytest
 
 from mini_engine.simulator.ablation import BASE, ORDER, OTHER_ORDER, Service, rungs, rungs_alone
 from mini_engine.simulator.sweep import Point
-from tests.benchmarks.ablation_checks import check_origin
+from tests.benchmarks.ablation_checks import check_counts, check_origin
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
@@ -23,6 +23,15 @@ def test_where_the_simulated_figures_come_from():
     check_origin(stored("simulated"))
     for service in stored("simulated")["services"].values():
         assert service["trace"].startswith("synthetic_") or "attribution" in service
+
+
+@pytest.mark.skipif(not (RESULTS / "ablation_engine.json").exists(), reason="the engine's part is not measured yet")
+def test_the_engine_was_measured_on_the_real_model_and_counted_what_it_must():
+    engine = stored("engine")
+    check_origin(engine)
+    assert (engine["model"], set(engine["workloads"])) == ("smollm2-135m", {"conversation", "one document"})
+    assert engine["machine_was_shared"] is (engine["load_average_before"] > 0.5)
+    check_counts(engine)
 
 
 def test_stored_ladders_have_every_rung_and_agree_where_options_do():
