@@ -8,7 +8,10 @@ BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 TORCH := $(shell sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
 
-.PHONY: help setup lab test test-all lessons bench fuzz mutants lint clean
+TEACH := .venv-teach
+NBGRADER := $(shell sed -n 's/^.*"\(nbgrader==[^"]*\)".*/\1/p' pyproject.toml)
+
+.PHONY: help setup lab teach test test-all lessons bench fuzz mutants lint clean
 help:
 	@echo "make lab      open the lessons in JupyterLab (in my_lessons/, your own copy)"
 	@echo "make test     run every test that fits in a few minutes"
@@ -17,8 +20,9 @@ help:
 	@echo "make fuzz     drive the engine with random requests and failures for an hour (SECONDS=3600)"
 	@echo "make mutants  plant named faults in cache and scheduler: the tests must notice each"
 	@echo "make lint     ruff, mypy, codespell"
+	@echo "make teach    set up .venv-teach: nbgrader, beside everything in .venv"
 	@echo "make setup    only set up .venv, with the real model"
-	@echo "make clean    remove .venv and build files (my_lessons/ is kept)"
+	@echo "make clean    remove .venv, .venv-teach and build files (my_lessons/ is kept)"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else f"mini_engine needs Python 3.11 or newer, and {sys.executable} is {v.major}.{v.minor}. Try: make PYTHON=python3.11 $(MAKECMDGOALS)")'
@@ -37,7 +41,18 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.lab
 	$(BIN)/pip install --quiet --editable ".[test]"
 	@touch $@
 
+# nbgrader adds menus to every JupyterLab that it shares an environment with: it gets one of its own, on top of .venv.
+$(TEACH)/.done: pyproject.toml | $(VENV)/.test
+	$(BIN)/python -m venv $(TEACH)
+	@packages='import site; print(site.getsitepackages()[0])'; below=$$($(BIN)/python -c "$$packages"); \
+	echo "import site; site.addsitedir('$$below')" > "$$($(TEACH)/bin/python -c "$$packages")/course.pth"
+	$(TEACH)/bin/pip install --quiet "$(NBGRADER)"
+	@ln -sfn "$(CURDIR)/$(VENV)/share/jupyter/nbconvert" $(TEACH)/share/jupyter/nbconvert
+	@touch $@
+
 setup: $(VENV)/.lab
+
+teach: $(TEACH)/.done
 
 lab: $(VENV)/.lab
 	@$(BIN)/python tools/open_lab.py $(ARGS)
@@ -47,10 +62,10 @@ lab: $(VENV)/.lab
 test test-all: export OMP_NUM_THREADS := 1
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8
 
-test: $(VENV)/.test
+test: $(TEACH)/.done
 	$(PYTEST) -m "not slow"
 
-test-all: $(VENV)/.test
+test-all: $(TEACH)/.done
 	$(PYTEST)
 
 fuzz: $(VENV)/.test
@@ -74,4 +89,4 @@ bench: $(VENV)/.lab
 	for script in benchmarks/*.py; do $(BIN)/python $$script || [ $$? -eq 2 ] || exit 1; done # 2: no GPU here, or no trace
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(TEACH) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-LONG = ("tests/browser/", "tests/notebooks/", "tests/lessons/", "tests/kernels/", "tests/course/")
-BY_LESSON = ("tests/notebooks/test_lessons.py", "tests/lessons/test_claims.py")
+LONG = ("tests/browser/", "tests/notebooks/", "tests/teaching/", "tests/lessons/", "tests/kernels/", "tests/course/")
+BY_LESSON = ("tests/notebooks/test_lessons.py", "tests/lessons/test_claims.py", "tests/teaching/test_nbgrader_flow.py")
 LESSON = re.compile(r"\[(?:lessons/|solutions/|zh/)*(\d\d)(?!\d)")
 
 

@@ -11,7 +11,7 @@ from tests.part_table import part, table
 from tests.side_by_side import BY_LESSON, LONG, group, rank
 
 ROOT = Path(__file__).resolve().parents[2]
-LESSONS, CLAIMS = BY_LESSON
+LESSONS, CLAIMS, CLASS = BY_LESSON
 
 
 @pytest.mark.parametrize("path", [*LONG, *BY_LESSON])
@@ -27,6 +27,7 @@ def test_what_is_named_is_there(path):
         (f"{CLAIMS}::test_every_claim_is_followed_to_its_place_and_run[05-goals cell:goals]", f"{CLAIMS} 05"),
         (f"{CLAIMS}::test_every_claim_tag_is_a_claim_and_every_part_is_there[05]", f"{CLAIMS} 05"),
         (f"{CLAIMS}::test_numbers_are_found_in_claims[1,499,500 against 1_999-found0]", CLAIMS),
+        (f"{CLASS}::test_only_what_is_right_gets_points[05]", f"{CLASS} 05"),
         (f"{CLAIMS}::test_a_panel_is_drawn_from_end_to_end", CLAIMS),
         ("tests/cache/test_block_pool.py::test_sizes[16-4]", "tests/cache/test_block_pool.py"),
     ],

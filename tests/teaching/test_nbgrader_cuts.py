@@ -1,4 +1,4 @@
-"""Our cuts are nbgrader's: its own preprocessors make the lesson from the solution. Runs where nbgrader is installed (extra `teach`)."""
+"""Our cuts are nbgrader's: its own preprocessors make the lesson from the solution. Skipped where nbgrader is not installed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A class with nbgrader, from the assignment to the grades: what is right gets every point, and nothing else gets any.
 
-Runs where nbgrader is installed, in an environment of its own (`make teach`).
+It takes about a minute a lesson: `make test` does the shortest, `make test-all` every one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import ast
 import csv
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,29 +19,23 @@ from tools.lessons.build import sources
 from tools.lessons.source import read_lesson
 from tools.nbgrader_course import main
 
-pytest.importorskip("nbgrader")
-
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = {path.stem[:2]: path for path in sources(ROOT)}
 EVERY_PUSH = "00"  # the shortest
 
 
-def nbgrader(folder: Path, *words: str) -> str:
+def nbgrader(python: Path, folder: Path, *words: str) -> None:
     """Run a command of nbgrader in the course's folder. It finds its own tools on PATH only."""
-    environment = os.environ | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
-    }
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        [sys.executable, "-m", "nbgrader", *words],
+        [python, "-m", "nbgrader", *words],
         cwd=folder,
-        env=environment,
+        env=os.environ | {"PATH": path, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def constant(code: str) -> str:
@@ -92,11 +85,11 @@ def submissions(source: nbformat.NotebookNode, release: nbformat.NotebookNode) -
 @pytest.mark.parametrize(
     "number", [pytest.param(n, marks=[] if n == EVERY_PUSH else pytest.mark.slow) for n in sorted(LESSONS)]
 )
-def test_only_what_is_right_gets_points(number: str, tmp_path: Path) -> None:
+def test_only_what_is_right_gets_points(number: str, tmp_path: Path, nbgrader_python: Path) -> None:
     assignment, name = f"lesson{number}", LESSONS[number].stem
     course = tmp_path / "course"
     assert main([str(course), number]) == 0
-    nbgrader(course, "generate_assignment", assignment)
+    nbgrader(nbgrader_python, course, "generate_assignment", assignment)
     source, release = (nbformat.read(course / part / assignment / f"{name}.ipynb", 4) for part in ("source", "release"))
     lesson = nbformat.read(ROOT / "lessons" / f"{name}.ipynb", 4)
     assert [cell.source for cell in release.cells] == [cell.source for cell in lesson.cells]
@@ -104,9 +97,9 @@ def test_only_what_is_right_gets_points(number: str, tmp_path: Path) -> None:
         folder = course / "submitted" / student / assignment
         folder.mkdir(parents=True)
         nbformat.write(notebook, folder / f"{name}.ipynb")
-    nbgrader(course, "autograde", assignment)
-    nbgrader(course, "generate_feedback", assignment)
-    nbgrader(course, "export", "--to", "grades.csv")
+    nbgrader(nbgrader_python, course, "autograde", assignment)
+    nbgrader(nbgrader_python, course, "generate_feedback", assignment)
+    nbgrader(nbgrader_python, course, "export", "--to", "grades.csv")
     with (course / "grades.csv").open(encoding="utf-8") as file:
         scores = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
     points = sum(cell.points for cell in read_lesson(LESSONS[number]).cells)
