@@ -58,9 +58,9 @@ lab: $(VENV)/.lab
 	@$(BIN)/python tools/open_lab.py $(ARGS)
 
 # One worker a core, each with one thread: OpenMP's spinning threads make small matrix products several times slower
-# where cores are shared. More than 8 workers would mostly load PyTorch.
+# where cores are shared. Four at most: a worker and the kernel of its notebook hold about 2 GB.
 test test-all: export OMP_NUM_THREADS := 1
-PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
 
 test: $(TEACH)/.done
 	$(PYTEST) -m "not slow"
