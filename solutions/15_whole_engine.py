@@ -72,7 +72,7 @@ def three_users(engine_class, tries=20, **parts):
         try:
             answers |= {output.request_id: output.outputs[0].token_ids for output in engine.step()}
         except (MemoryError, RuntimeError) as error:
-            print(f"step {number}: {type(error).__name__}: {error}")
+            print(f"step {number}: {type(error).__name__}: {str(error)[:53]}")
     return answers, engine
 
 
@@ -397,7 +397,8 @@ assert first[-1].capacity == second[-1].capacity
 #
 # So the claim is unsupported. Each published factor was measured against another baseline, on another trace, under another
 # limit. vLLM's is against an engine that reserved memory, Orca's against static batching. Factors with different baselines
-# do not multiply. Report what **you** get, from where, on what.
+# do not multiply. Report what **you** get, from where, on what. `benchmarks/ablation.py` climbs this ladder on six services, and
+# with the CPU engine.
 #
 # ## Who is there
 #
@@ -706,4 +707,4 @@ predict("15.passes", value=None)
 # **The end, and what is next.** You have the whole of it now. Read `EngineCore.step` and `Scheduler.schedule` of vLLM, in that
 # order. Then build what is missing here: speculative decoding, a router that knows prefixes, windowed cache groups.
 #
-# **Back:** [10 · Triton GQA decode kernel](lessons/10_triton_gqa.ipynb) · [00 · Start here](lessons/00_start_here.ipynb)
+# **Back:** [13 · Chunked prefill](lessons/13_chunked_prefill.ipynb) · **From the start:** [00 · Start here](lessons/00_start_here.ipynb)

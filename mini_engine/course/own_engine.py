@@ -121,6 +121,7 @@ def without_cache(prompt: Sequence[int], num_tokens: int) -> list[int]:
 CACHE_PIECES = ("07.grow", "08.cow", "09.match", "09.publish")
 SCHEDULER_PIECES = ("12.admit", "12.schedule", "13.chunk_size", "14.victim", "14.make_room", "14.recompute")
 FUNCTIONS = ("08.fork", "09.hash_block")
+PIECES = (*CACHE_PIECES, *SCHEDULER_PIECES, *FUNCTIONS)
 
 
 def assemble(mine: Mapping[str, Any] | None = None) -> tuple[type[Scheduler], type[KVCacheManager]]:
@@ -130,11 +131,10 @@ def assemble(mine: Mapping[str, Any] | None = None) -> tuple[type[Scheduler], ty
     """
     mine = dict(mine or {})
     known = {exercise.id: exercise for exercise in all_of(Exercise)}
-    pieces = (*CACHE_PIECES, *SCHEDULER_PIECES, *FUNCTIONS)
     for id in mine:
-        if id not in pieces or id not in known:
-            raise KeyError(f"{id!r} is no piece of an engine; those are {', '.join(p for p in pieces if p in known)}")
-    chosen = {id: check(id, mine[id]) if id in mine else known[id].reference for id in pieces if id in known}
+        if id not in PIECES or id not in known:
+            raise KeyError(f"{id!r} is no piece of an engine; those are {', '.join(p for p in PIECES if p in known)}")
+    chosen = {id: check(id, mine[id]) if id in mine else known[id].reference for id in PIECES if id in known}
     cache: Any = _joined("MyCache", [chosen[id] for id in CACHE_PIECES if id in chosen], KVCacheManager)
     cache = with_fork(chosen["08.fork"], cache)
     hasher = hasher_of(chosen["09.hash_block"])
