@@ -707,4 +707,4 @@ predict("15.passes", value=None)
 # **The end, and what is next.** You have the whole of it now. Read `EngineCore.step` and `Scheduler.schedule` of vLLM, in that
 # order. Then build what is missing here: speculative decoding, a router that knows prefixes, windowed cache groups.
 #
-# **Back:** [13 · Chunked prefill](lessons/13_chunked_prefill.ipynb) · **From the start:** [00 · Start here](lessons/00_start_here.ipynb)
+# **Back:** [14 · Preemption](lessons/14_preemption.ipynb) · **From the start:** [00 · Start here](lessons/00_start_here.ipynb)
