@@ -57,7 +57,7 @@ def which(figure: Figure, machine: str, context: int, pcie: int, block: int, ove
     here = times(machine, context, rate)
     even = times(machine, context, GB).swap / here.recompute * GB
     axes = figure.subplots(gridspec_kw={"bottom": 0.2})
-    grid = [GB * 2 ** (i / 4) for i in range(-12, 25)]
+    grid = [GB * 2 ** (i / 4) for i in range(-24, 25)]
     axes.plot([x / GB for x in grid], [1000 * times(machine, context, x).swap for x in grid], color=BLUE, label="swap")
     axes.axhline(1000 * here.recompute, color=ORANGE, label="recompute")
     axes.axvline(even / GB, color=GREY, linewidth=1, linestyle="--")
@@ -69,9 +69,9 @@ def which(figure: Figure, machine: str, context: int, pcie: int, block: int, ove
         ylabel="ms to bring it back",
         title=f"{context:,} tokens",
     )
-    ticks = (0.125, 0.5, 2, 8, 32)
+    ticks = (0.03, 0.125, 0.5, 2, 8, 32)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_xlim(0.1, 80)
+    axes.set_xlim(0.015, 80)
     axes.legend(loc="upper right", fontsize=8)
     return (
         f"{machine}, {context:,} tokens, blocks of {block}, {pcie} GB/s and {overhead} us a copy: {rate / GB:.2f} GB/s, "
@@ -107,7 +107,7 @@ def burst_seconds(figure: Figure, blocks: int, pcie: int) -> str:
     axes.set(xscale="log", xlabel="GB/s of the link", ylabel="s for all 60", title=f"{blocks:,} blocks")
     axes.set_xticks(RATES, [str(rate) for rate in RATES])
     axes.minorticks_off()
-    axes.legend(loc="upper right", fontsize=8)
+    axes.legend(loc="center right", fontsize=8)
     return (
         f"{blocks:,} blocks: {recompute.counters.num_preemptions} preemptions; swap at {pcie} GB/s {swap.end:.2f} s, "
         f"recompute {recompute.end:.2f} s, worst-case admission {never.end:.2f} s"
