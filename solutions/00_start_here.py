@@ -414,22 +414,18 @@ svg(*pictures.course_map())
 # | 2 | every kept token takes bytes | know how many, before they run out | 02 |
 # | 3 | every new token reads all of them again | decoding waits for memory, not for arithmetic | 03 |
 # | 4 | bytes are what counts | keep fewer of them for each token | 04, 05 |
-# | 5 | reserved memory stays empty | hand memory out in pages, share them, read them with a kernel | 06 to 11 (some to come) |
-# | 6 | free memory is room for more requests | schedule many requests at once, down to the whole engine | 12 to 15 (to come) |
-#
-# Lessons 00 to 09 are here now. The others are the plan.
+# | 5 | reserved memory stays empty | hand memory out in pages, share them, read them with a kernel | 06 to 11 |
+# | 6 | free memory is room for more requests | schedule many requests at once, down to the whole engine | 12 to 15 |
 
-# %% [markdown] lang="zh" en="515714b5"
+# %% [markdown] lang="zh" en="775aa124"
 # | 步骤 | 因为 | 所以 | 课 |
 # |---|---|---|---|
 # | 1 | 已有 token 的 K 和 V 永远不变 | 只算一次，然后留着 | 00、01 |
 # | 2 | 每保留一个 token 都要占字节 | 在内存用完之前就算清楚要多少 | 02 |
 # | 3 | 每个新 token 都要把它们再读一遍 | 解码等的是内存，不是算力 | 03 |
 # | 4 | 起决定作用的是字节数 | 让每个 token 少占一些字节 | 04、05 |
-# | 5 | 预留的内存一直空着 | 按页分配、共享，再用 kernel 来读 | 06 到 11（部分待推出） |
-# | 6 | 空闲的内存可以容纳更多请求 | 同时调度许多请求，直到搭出完整的引擎 | 12 到 15（待推出） |
-#
-# 目前有第 00 课到第 09 课；其余的还在计划中。
+# | 5 | 预留的内存一直空着 | 按页分配、共享，再用 kernel 来读 | 06 到 11 |
+# | 6 | 空闲的内存可以容纳更多请求 | 同时调度许多请求，直到搭出完整的引擎 | 12 到 15 |
 
 # %% [markdown] lang="en"
 # ## Is your machine ready?

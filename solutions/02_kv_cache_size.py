@@ -1039,7 +1039,7 @@ predict("02.sixteen", value=None)
 # > - The formula counts each attention layer in full, also one with a window. The panel and the command show both.
 # > - Quantised caches may keep scales too, as int8 does above. Then half is a little more than half ([lesson 05](lessons/05_kv_quantization.ipynb)).
 # > - A pool of blocks wastes part of each last block. Reserved but unused room is another story ([lesson 06](lessons/06_fragmentation.ipynb)).
-# > - Requests grow. Five requests of 8,192 tokens fit, and far more fit at first. What happens when they have grown is for the scheduler (lesson 14, to come).
+# > - Requests grow. Five requests of 8,192 tokens fit, and far more fit at first. What happens when they have grown is for the scheduler ([lesson 14](lessons/14_preemption.ipynb)).
 # > - The step times in the panel take memory and arithmetic at the full speed of the data sheet. Real steps take longer.
 #
 # ## Questions that people ask
@@ -1066,13 +1066,13 @@ predict("02.sixteen", value=None)
 #
 # </details>
 
-# %% [markdown] lang="zh" en="c118c2de"
+# %% [markdown] lang="zh" en="b85858b2"
 # > **这一课没有说明的事**
 # >
 # > - 公式把每个注意力层都按完整的上下文计算，带窗口的层也不例外。面板和命令会把两种结果都给出来。
 # > - 量化的缓存可能还要存缩放因子（scale），就像上面的 int8 那样。这时“一半”会比一半略多（[第 05 课](lessons/05_kv_quantization.ipynb)）。
 # > - 分块的缓存池，每个请求的最后一块都会浪费一些。预留了却没用上的空间，是另一回事（[第 06 课](lessons/06_fragmentation.ipynb)）。
-# > - 请求会变长。8,192 个 token 的请求放得下 5 个，但刚开始时请求还短，能放的要多得多。等它们都变长了怎么办，由调度器来管（第 14 课，待推出）。
+# > - 请求会变长。8,192 个 token 的请求放得下 5 个，但刚开始时请求还短，能放的要多得多。等它们都变长了怎么办，由调度器来管（[第 14 课](lessons/14_preemption.ipynb)）。
 # > - 面板里的单步时间，假定显存和算力都跑满规格书上的速度。实际的一步要更久。
 #
 # ## 常见问题

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mini_engine.course.figures import BLUE, ORANGE
-from mini_engine.course.panels.drawing import DEEP, PALE, PAPER, WARM, arrow, box, label, sheet
+from mini_engine.course.panels.drawing import DEEP, PAPER, WARM, arrow, box, label, sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,22 +52,18 @@ STEPS = [
 ]
 
 
-LESSONS_HERE = 5  # the number of the last one
-
-
 def course_map() -> tuple[str, str]:
     """SVG and its text: the six steps of the course."""
     shapes = []
     for i, (title, why, lessons) in enumerate(STEPS):
         x, y = 16 + 244 * (i % 3), 16 + 108 * (i // 3)
-        here, word = int(lessons[-2:]) <= LESSONS_HERE, "lessons" if "-" in lessons else "lesson"
-        shapes.append(box(x, y, 210, 74, title, why, f"{word} {lessons}{'' if here else ' (to come)'}",
-                          fill=DEEP if here else PALE, ink=PAPER if here else "#1F2933"))  # fmt: skip
+        word = "lessons" if "-" in lessons else "lesson"
+        shapes.append(box(x, y, 210, 74, title, why, f"{word} {lessons}", fill=DEEP, ink=PAPER))
         if i % 3 < 2:
             shapes.append(arrow((x + 210, y + 37), (x + 242, y + 37)))
     shapes.append(arrow((609, 90), (609, 107), (121, 107), (121, 122)))
     words = "Map of the course, with lesson numbers: " + "; ".join(f"{title} ({why}): {n}" for title, why, n in STEPS)
-    return sheet(730, 214, *shapes), words + f". Lessons 00 to {LESSONS_HERE:02} are here, the others are to come."
+    return sheet(730, 214, *shapes), words + "."
 
 
 def tokens_of_passes(prompt: int, output: int, cached: bool) -> list[range]:

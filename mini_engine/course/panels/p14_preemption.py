@@ -125,9 +125,9 @@ def life() -> tuple[str, str]:
         arrow((130, 105), (228, 105)), label(180, 97, "fits"),
         arrow((350, 105), (468, 105)), label(408, 97, "last token"),
         arrow((270, 130), (245, 188)), label(212, 165, "recompute"),
-        arrow((310, 130), (400, 188)), label(392, 165, "swap"),
+        arrow((310, 130), (378, 188)), label(322, 172, "swap"),
         arrow((170, 205), (85, 132)), label(62, 182, "in front"),
-        arrow((425, 190), (352, 118)), label(462, 160, "copy back"),
+        arrow((460, 190), (352, 120)), label(470, 158, "copy back"),
         arrow((350, 90), (468, 50)), box(470, 20, 120, 42, "capacity", "outgrew the pool", fill=PALE),
         label(300, 265, "A victim comes before everybody who has not started."),
     ]  # fmt: skip
