@@ -218,7 +218,7 @@ predict("13.rereads", value=None)
 # Write `reread_tokens(num_tokens, chunk)`: a prompt is computed alone, in chunks of `chunk` tokens, the last one perhaps
 # shorter. A chunk that starts at token i reads the K and V of i earlier tokens. Return the sum, as an int.
 #
-# - No loop: the check asks for a prompt of 10^17 tokens.
+# - No loop: the check asks for millions of chunks.
 # - Exact: integers only.
 #
 # Small case: 10 tokens in chunks of 4 start at 0, 4 and 8, so the answer is 12.

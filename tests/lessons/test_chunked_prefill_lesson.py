@@ -206,6 +206,23 @@ def test_every_broken_scheduler_serves_a_short_prompt(name):
     assert [len(step) for step in steps] == [1, 1, 1, 1]
 
 
+@pytest.mark.parametrize("name", CHUNK_BUGS.wrong)
+def test_no_broken_scheduler_gives_itself_away_by_an_error(name):
+    """Two readers, long prompts behind and in front of them, a hit: what is wrong is the plan or the answer."""
+    run_ = ChunkRun(CHUNK_BUGS.wrong[name].implementation, 8)
+    run_.add("a", [1, 2], 12)
+    run_.add("b", [3], 12)
+    run_.step()
+    run_.add("behind", range(21), 2)
+    run_.add("in front", range(50, 66), 2, priority=-1)
+    steps = run_.finish()
+    run_.add("again", range(30), 2)
+    steps += run_.finish()
+    assert {each for step in steps for each, _, _ in step} == {"a", "b", "behind", "in front", "again"}
+    wrong_answers = name in ("samples after every chunk", "the next chunk starts one too late")
+    assert (run_.answer("behind") == right_answer(range(21), 2)) is not wrong_answers
+
+
 def test_a_run_refuses_what_makes_no_sense_and_ends():
     run_ = ChunkRun(Scheduler, 8)
     run_.add("a", [1], 2)

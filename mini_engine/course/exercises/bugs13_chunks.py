@@ -56,7 +56,8 @@ def _shifted(by: int) -> type[Scheduler]:
             changed = super().commit(plan, result)
             for request in self.running:
                 if missing(request) > 1 and request not in changed:
-                    self.kv.append(request, max(0, by))
+                    if by > 0:
+                        self.kv.append(request, by)
                     request.num_computed_tokens += by
             return changed
 

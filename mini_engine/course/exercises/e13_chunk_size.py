@@ -23,6 +23,9 @@ CASES = [
 
 
 def _scheduler(kind: MakeScheduler) -> Scheduler:
+    expect(
+        issubclass(kind, Scheduler), "the class", expected="class MyScheduler(Scheduler)", got=f"bases {kind.__bases__}"
+    )
     return kind(EngineConfig(num_blocks=8, block_size=4), KVCacheManager(8, 4))
 
 
