@@ -64,6 +64,8 @@ def frozen(value: Any) -> Any:
 def _brief(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+    if type(value).__name__ == "Tensor" and type(value).__module__ == "torch":
+        return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
     try:
         text = getattr(value, "__name__", None) or repr(value)
     except BaseException:

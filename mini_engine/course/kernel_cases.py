@@ -1,20 +1,32 @@
-"""Run a learner's kernel as a GPU would punish it, on caches with poison wherever nobody may look."""
+"""Cases for kernels over a paged cache, with poison wherever nobody may look."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from mini_engine.course.exercise import NotDoneYet
 from mini_engine.course.exercises.e01_attention import slow_attention
-from mini_engine.course.expect import expect, expect_close
-from mini_engine.kernels import is_interpreted, kernel_device, memory_check
+from mini_engine.course.kernel_compile import compiles
+from mini_engine.course.kernel_watch import OffLimits, expect_numbers, in_case, launched, numbers, watched
+from mini_engine.kernels import is_interpreted, kernel_device
+
+__all__ = [
+    "FAR",
+    "NOWHERE",
+    "STRIDE",
+    "Cache",
+    "attends",
+    "compiles_decode",
+    "finds_far_blocks",
+    "launched",
+    "numbers",
+    "reserved",
+    "watched",
+]
 
 NOWHERE = 2**31 - 1
 """What stands in table entries that no token needs."""
@@ -22,98 +34,17 @@ FAR = 8
 STRIDE = 1 << 28  # numbers a block of a far pool: 8 * 2^28 = 2^31, which as an int32 is -2^31
 
 
-@contextmanager
-def watched() -> Iterator[None]:
-    """Kernels that run meanwhile may touch their own tensors only, and what a GPU would not do fails here too.
-
-    A masked lane without `other` would be 0 in the interpreter. On a GPU nobody says what it is: here it is NaN, or a very
-    large number. A `tl.dot` with a side below 16, which the interpreter takes, is a ValueError. An error in a kernel comes
-    out as itself, at the kernel's own line.
-    """
-    if not is_interpreted():
-        with _compiled():
-            yield
-        return
-    from triton.runtime import interpreter
-
-    builder: Any = interpreter.InterpreterBuilder
-    load, dot = builder.create_masked_load, builder.create_dot
-
-    def poisoned(self: Any, ptrs: Any, mask: Any, other: Any, *options: Any) -> Any:
-        loaded = load(self, ptrs, mask, other, *options)
-        if other is None:
-            off = ~np.broadcast_to(mask.data, loaded.data.shape).astype(bool)
-            kind = loaded.data.dtype
-            anything = [np.nan, np.finfo(kind).max] if kind.kind == "f" else [np.iinfo(kind).max]  # max() drops a NaN
-            loaded.data = np.where(off, np.resize(np.array(anything, kind), off.shape), loaded.data)
-        return loaded
-
-    def sized(self: Any, a: Any, b: Any, *options: Any) -> Any:
-        sides = (*a.data.shape, b.data.shape[-1])
-        if min(sides) < 16:
-            raise ValueError(
-                f"tl.dot of {list(a.data.shape)} and {list(b.data.shape)}: a GPU wants 16 or more on each side"
-            )
-        return dot(self, a, b, *options)
-
-    builder.create_masked_load, builder.create_dot = poisoned, sized
-    try:
-        with memory_check(), np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # a tile of NaN is no news here
-            yield
-    except interpreter.InterpreterError as error:
-        raise _root(error) from None
-    finally:
-        builder.create_masked_load, builder.create_dot = load, dot
-
-
-@contextmanager
-def _compiled() -> Iterator[None]:
-    """A stub's `raise` does not compile: then the exercise is not done yet. Other errors go through."""
-    from mini_engine.kernels import triton
-
-    try:
-        yield
-    except triton.CompilationError as error:
-        if "raise NotImplementedError" in str(error):
-            raise NotDoneYet from error
-        raise
-
-
-def _root(error: BaseException) -> BaseException:
-    """What a kernel raised, out of the interpreter's wrapping; a called kernel wraps it once more."""
-    while type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
-def launched(candidate: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call it under watch, and see that it leaves alone every tensor that it was given."""
-    tensors = [x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor) and x.numel() < 1 << 20]
-    before = [x.clone() for x in tensors]
-    with watched():
-        result = candidate(*args, **kwargs)
-    for x, old in zip(tensors, before):
-        same = torch.equal(torch.nan_to_num(x.double(), nan=7.5), torch.nan_to_num(old.double(), nan=7.5))
-        expect(same, "a call that only reads", expected="inputs as they were", got=f"a changed {_shape(x)}")
-    return result
-
-
-def numbers(result: Any, shape: Sequence[int], case: str) -> np.ndarray:
-    """A returned tensor as NumPy; fails for anything else and for another shape."""
-    right = isinstance(result, torch.Tensor) and tuple(result.shape) == tuple(shape)
-    got = _shape(result) if isinstance(result, torch.Tensor) else type(result).__name__
-    expect(right, case, expected=f"a tensor of shape {list(shape)}", got=got)
-    return np.asarray(result.detach().double().cpu().numpy())
-
-
-def _shape(tensor: torch.Tensor) -> str:
-    return f"tensor of shape {list(tensor.shape)}"
-
-
 @dataclass(frozen=True)
 class Cache:
-    """Sequences of these lengths in a paged cache: q[B, H, D], k and v as lists of [S, K, D], and where they lie."""
+    """Sequences of these lengths in a paged cache: q[B, H, D], k and v as lists of [S, K, D], and where they lie.
+
+    loud:  the first half of the keys is so many times as large.
+    sharp: every second query head is so many times as large, from the first on, and so are its scores.
+    below: all scores are below 0.
+    keys:  keys are around this, and so are scores: only their small differences count.
+    tall:  values are around this.
+    half:  float16, not float32.
+    """
 
     lengths: tuple[int, ...]
     heads: tuple[int, int] = (2, 2)
@@ -121,12 +52,26 @@ class Cache:
     page: int = 4
     loud: float = 1.0
     window: int | None = None
+    sharp: float = 1.0
+    below: bool = False
+    keys: float = 0.0
+    tall: float = 0.0
+    half: bool = False
 
     def __str__(self) -> str:
-        text = (
-            f"contexts {list(self.lengths)}, blocks of {self.page}, {self.heads[0]} query and {self.heads[1]} K/V heads"
-        )
-        return text + f" of size {self.size}" + (f", window {self.window}" if self.window else "")
+        H, K = self.heads
+        one = len(self.lengths) == 1
+        text = f"a context of {self.lengths[0]}" if one else f"contexts {list(self.lengths)}"
+        text += f", blocks of {self.page}, {H} query head{'s' * (H > 1)} and {K} K/V head{'s' * (K > 1)} of size {self.size}"
+        extras = {
+            f"window {self.window}": self.window is not None,
+            f"scores {'of heads 0, 2, ... ' if H > 1 else ''}{self.sharp:g} times as large": self.sharp != 1.0,
+            "all scores below 0": self.below,
+            f"keys around {self.keys:g}": bool(self.keys),
+            f"values around {self.tall:g}": bool(self.tall),
+            "float16": self.half,
+        }
+        return ", ".join([text, *(words for words, so in extras.items() if so)])
 
     def arrays(self) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
         rng = np.random.default_rng(sum(self.lengths) + self.size)
@@ -135,7 +80,12 @@ class Cache:
         k, v = ([rng.normal(size=(n, K, self.size)).astype(np.float32) for n in self.lengths] for _ in "kv")
         for each in k:
             each[: len(each) // 2] *= self.loud  # the largest score is among the first tokens, or among the last
-        return q, k, v
+        q[:, ::2] *= self.sharp
+        if self.below:
+            q, k = np.abs(q), [-np.abs(each) for each in k]
+        k, v = ([each + np.float32(by) for each in both] for both, by in ((k, self.keys), (v, self.tall)))
+        dtype = np.float16 if self.half else np.float32
+        return q.astype(dtype), [each.astype(dtype) for each in k], [each.astype(dtype) for each in v]
 
     def tensors(self) -> tuple[Any, ...]:
         """q, k_pool, v_pool, block_tables, context_lens: NaN in all slots without a token, NOWHERE in tails of tables."""
@@ -144,7 +94,7 @@ class Cache:
         total = sum(blocks) + 2
         order = iter(np.random.default_rng(7).permutation(np.arange(1, total)).tolist())
         tables = np.full((len(blocks), max(blocks) + 2), NOWHERE, np.int32)
-        pools = np.full((2, total, self.page, self.heads[1], self.size), np.nan, np.float32)
+        pools = np.full((2, total, self.page, self.heads[1], self.size), np.nan, q.dtype)
         for row, count in enumerate(blocks):
             tables[row, :count] = [next(order) for _ in range(count)]
             for pool, new in zip(pools, (k[row], v[row])):
@@ -173,18 +123,54 @@ class Cache:
     def scale(self) -> float:
         return self.size**-0.5
 
+    @property
+    def rtol(self) -> float:
+        """How far a right kernel may be off: what rounding does to a score of this size, and in float16 to weights and results."""
+        q, k, _ = self.arrays()
+        largest = max((np.abs(each).max(initial=0.0) for each in k), default=0.0)
+        score = float(np.abs(q).max(initial=0.0)) * float(largest) * self.size * self.scale
+        return max(1e-5, 4 * 2.0**-24 * score) + (2e-3 if self.half else 0.0)
 
-def attends(*caches: Cache) -> Callable[[Any], None]:
-    """A property: a decode function gives what plain loops give, for each of these caches."""
+
+def attends(*caches: Cache, backwards: bool = False) -> Callable[[Any], None]:
+    """A property: a decode function gives what plain loops give, for each of these caches. It reads what contexts hold,
+    and no more. backwards: programs run in the opposite order.
+    """
 
     def run(candidate: Any) -> None:
         for cache in caches:
             options = {"window": cache.window} if cache.window else {}
-            got = launched(candidate, *cache.tensors(), cache.scale, **options)
-            want = cache.expected()
-            expect_close(numbers(got, want.shape, str(cache)), want, str(cache), rtol=1e-5, same_dtype=False)
+            given, want = cache.tensors(), cache.expected()
+            with in_case(str(cache)):
+                got = launched(
+                    candidate, *given, cache.scale, off_limits=off_limits(cache, given), backwards=backwards, **options
+                )
+            out = numbers(got, want.shape, str(cache))
+            for row, head in np.ndindex(*want.shape[:2]):
+                case = f"{cache}\nsequence {row}, query head {head}"
+                expect_numbers(out[row, head], want[row, head], case, cache.rtol)
 
     return run
+
+
+def off_limits(cache: Cache, given: tuple[Any, ...]) -> list[OffLimits]:
+    """Slots without a token that counts, and table entries that no token needs."""
+    _, k_pool, v_pool, tables, _ = given
+    empty = "which holds no token of the window" if cache.window else "a slot without a token"
+    each = [OffLimits(pool, pool.isnan().cpu().numpy(), empty) for pool in (k_pool, v_pool)]
+    return [*each, OffLimits(tables, (tables == NOWHERE).cpu().numpy(), "behind the last block of its sequence")]
+
+
+def compiles_decode(candidate: Any) -> None:
+    """A property: a decode function's kernel compiles, for the shapes of Llama-3-8B in float16."""
+    compiles(lambda function: function(*realistic(), 128**-0.5))(candidate)
+
+
+def realistic() -> tuple[Any, ...]:
+    """q, k_pool, v_pool, block_tables, context_lens of one sequence of Llama-3-8B."""
+    half = {"dtype": torch.float16, "device": kernel_device()}
+    table, length = (torch.ones(shape, dtype=torch.int32, device=kernel_device()) for shape in ((1, 4), (1,)))
+    return torch.zeros(1, 32, 128, **half), *torch.zeros(2, 5, 16, 8, 128, **half), table, length  # type: ignore[call-overload]
 
 
 def finds_far_blocks(heads: tuple[int, int]) -> Callable[[Any], None]:
@@ -200,10 +186,10 @@ def finds_far_blocks(heads: tuple[int, int]) -> Callable[[Any], None]:
             pool[FAR] = near[int(tables[0, 0])]  # type: ignore[index]
         case = f"a context of 3 in block {FAR}, {STRIDE:,} numbers from block to block"
         table = torch.tensor([[FAR, NOWHERE]], dtype=torch.int32)
-        with watched():
+        with in_case(case), watched():
             got = candidate(q.half(), *far, table, lengths, cache.scale)
         want = cache.expected()
-        expect_close(numbers(got, want.shape, case), want, case, rtol=5e-3, same_dtype=False)
+        expect_numbers(numbers(got, want.shape, case), want, case, 5e-3)
 
     return run
 

@@ -8,7 +8,10 @@ as that tensor's. Compiled kernels run as they are: for them there is `compute-s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import linecache
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from mini_engine.kernels import interpreter_hooks as hooks
 from mini_engine.kernels._mode import import_triton, is_interpreted
 from mini_engine.kernels.interpreter_hooks import interpreter_hooks
 
@@ -52,11 +56,13 @@ class Accesses:
 
     def _message(self, address: int, size: int, what: str) -> str:
         away = {name: max(begin - address, address + size - end) for name, (begin, end) in self.memory.items()}
-        name = min(away, key=lambda name: away[name], default="")
-        if not name:
+        nearest = min(away, key=lambda name: away[name], default="")
+        if not nearest:
             return f"a {what}, and the kernel has no tensors"
+        named = _named_in_the_kernels_line(tuple(away))
+        name, how = (named, "through") if named else (nearest, "the nearest is")
         side = "before its first" if address < self.memory[name][0] else "past its last"
-        return f"a {what} of {size} bytes outside every tensor: the nearest is {name}, {away[name]:,} bytes {side} byte"
+        return f"a {what} of {size} bytes outside every tensor: {how} {name}, {away[name]:,} bytes {side} byte"
 
 
 @contextmanager
@@ -88,6 +94,31 @@ def memory_check(record: bool = False) -> Iterator[Accesses]:
         if isinstance(error.__cause__, WildAccessError):
             raise error.__cause__ from None
         raise
+
+
+def _named_in_the_kernels_line(names: Sequence[str]) -> str:
+    """The one of these arguments that the kernel's own code is using just now; "" if that names none, or several.
+
+    An address does not tell what it was made from: the memory that it is nearest to may be another tensor's.
+    """
+    frame: Any = sys._getframe()
+    while frame and (frame.f_code.co_filename in (__file__, hooks.__file__) or _is_tritons(frame)):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    begin, end, first, last = list(frame.f_code.co_positions())[frame.f_lasti // 2]
+    if begin is None or end is None or first is None or last is None:
+        return ""
+    lines = [linecache.getline(frame.f_code.co_filename, i) for i in range(begin, end + 1)]
+    lines[-1] = lines[-1][:last]
+    lines[0] = lines[0][first:]
+    words = set(re.findall(r"\w+", "".join(lines)))
+    named = [name for name in names if name in words]
+    return named[0] if len(named) == 1 else ""
+
+
+def _is_tritons(frame: Any) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "triton"
 
 
 def _memory(tensor: torch.Tensor) -> tuple[int, int]:

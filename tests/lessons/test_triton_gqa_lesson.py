@@ -16,13 +16,14 @@ from matplotlib.figure import Figure
 
 pytest.importorskip("triton", reason="the kernels need Triton, which is not installed here")
 from mini_engine import LLM, SamplingParams
-from mini_engine.course import kernel_cases
+from mini_engine.course import kernel_cases, kernel_compile, kernel_watch
 from mini_engine.course.check import check, run
 from mini_engine.course.exercise import Exercise, Prediction
 from mini_engine.course.exercises import all_of, find
 from mini_engine.course.exercises.answers10_gqa import gqa_decode
 from mini_engine.course.exercises.answers10_write import write_kv
 from mini_engine.course.kernel_cases import Cache, watched
+from mini_engine.course.kernel_watch import OffLimits, StoredTwiceError, UnneededReadError
 from mini_engine.course.own_kernels import without_kernels
 from mini_engine.course.panels import p10_triton_gqa as pictures
 from mini_engine.course.planted import planted
@@ -81,7 +82,7 @@ def test_a_stub_that_does_not_compile_is_not_done_yet(monkeypatch, capsys):
             "def f():\n    raise NotImplementedError", ast.parse("a\nb").body[1], "unsupported"
         )
 
-    monkeypatch.setattr(kernel_cases, "is_interpreted", lambda: False)
+    monkeypatch.setattr(kernel_watch, "is_interpreted", lambda: False)
     check("10.rows", refused)
     assert capsys.readouterr().out.startswith("[todo] 10.rows")
 
@@ -126,10 +127,104 @@ def test_a_wild_address_is_an_error_that_names_the_tensor():
         _no_other_kernel[(1,)](torch.ones(8), torch.zeros(8)[4:].clone(), 3)
 
 
+@triton.jit
+def _all_store_kernel(out_ptr, STEP: tl.constexpr):
+    i = tl.program_id(0)
+    tl.store(out_ptr + i * STEP + tl.arange(0, 4), i)
+
+
+def test_two_programs_that_store_in_one_place_are_refused_whatever_their_order():
+    out = torch.zeros(16)
+    for backwards in (False, True):
+        with watched(backwards=backwards):
+            _all_store_kernel[(4,)](out, STEP=4)
+        assert out.tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 4
+        with pytest.raises(StoredTwiceError, match="same place of out_ptr"), watched(backwards=backwards):
+            _all_store_kernel[(4,)](out, STEP=3)
+
+
+@triton.jit
+def _last_kernel(out_ptr):
+    tl.store(out_ptr + tl.program_id(0), tl.load(out_ptr) + 1.0)
+
+
+def test_programs_run_backwards_on_demand():
+    for backwards, want in ((False, [1, 2, 2]), (True, [1, 1, 1])):
+        out = torch.zeros(3)
+        with watched(backwards=backwards):
+            _last_kernel[(3,)](out)
+        assert out.tolist() == want
+
+
+def test_a_load_that_is_thrown_away_is_refused_where_it_is_off_limits():
+    x, out = torch.ones(8), torch.zeros(8)
+    off = OffLimits(x, np.arange(8) >= 3, "for the test")
+    with watched([off]):
+        _no_other_kernel[(1,)](x, out, 3)
+    with pytest.raises(UnneededReadError, match=r"x_ptr\[3\], for the test"), watched([off]):
+        _no_other_kernel[(1,)](x, out, 4)
+
+
+@triton.jit
+def _and_kernel(x_ptr, out_ptr):
+    at = tl.arange(0, 8)
+    tl.store(out_ptr + at, tl.load(x_ptr + at), mask=(at < 4) and (at > 1))
+
+
+@triton.jit
+def _index_kernel(x_ptr, out_ptr):
+    tl.store(out_ptr, x_ptr[0])
+
+
+@pytest.mark.parametrize(("kernel", "words"), [(_and_kernel, "& and |"), (_index_kernel, "tl.load")])
+def test_beginners_python_is_named(kernel, words):
+    with pytest.raises(TypeError, match=words), watched():
+        kernel[(1,)](torch.ones(8), torch.zeros(8))
+
+
+def test_memory_that_nobody_wrote_is_no_zero_under_watch():
+    with watched():
+        assert torch.empty(100).isnan().all()
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@triton.jit
+def _half(x):
+    return x * FACTOR
+
+
+FACTOR = tl.constexpr(0.5)
+
+
+@triton.jit
+def _calls_another_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(out_ptr + at, _half(tl.load(x_ptr + at, mask=at < n, other=0.0)), mask=at < n)
+
+
+def test_a_kernel_with_a_helper_is_compiled_for_a_gpu_that_is_not_there():
+    x = torch.ones(1024)
+    with kernel_compile.launches_kept() as launches:
+        _calls_another_kernel[(1,)](x, x, 1024, BLOCK=1024)
+    assert (x == 1).all(), "kept, and not run"
+    result = kernel_compile.compiled(launches[0])
+    assert result.needs["spills"] == 0
+    assert result.needs["wide_loads"] > 0
+    assert "_calls_another_kernel" in result.ptx
+
+
+def test_where_nothing_can_be_compiled_the_property_passes(monkeypatch):
+    bad = planted(gqa_decode, ("tl.dot(q, tl.trans(k)", "tl.dot(q * scale, tl.trans(k)"))
+    with pytest.raises(AssertionError, match="same dtype"):
+        kernel_cases.compiles_decode(bad)
+    monkeypatch.setattr(kernel_compile, "compiled", lambda launch: None)
+    kernel_cases.compiles_decode(bad)
+
+
 def test_a_far_block_cannot_be_found_in_32_bits():
     far = kernel_cases.finds_far_blocks((2, 2))
     far(gqa_decode)
-    with pytest.raises(WildAccessError, match="bytes before its first"):
+    with pytest.raises(WildAccessError, match="through [kv]_ptr, [0-9,]+ bytes before its first"):
         far(planted(gqa_decode, ("mask=live, other=0).to(tl.int64)", "mask=live, other=0)")))
 
 
@@ -198,7 +293,7 @@ def test_cells_that_need_triton_say_so_and_only_those():
             )
             first = cell.text.splitlines()[0]
             if "import" not in first and "predict(" not in first:
-                assert (first == "# needs Triton") == (uses or "compile_report" in cell.text or "LLM(" in cell.text), (
+                assert (first == "# needs Triton") == (uses or "compiled(" in cell.text or "LLM(" in cell.text), (
                     cell.text
                 )
 

@@ -11,15 +11,22 @@ import torch
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises.answers10_rows import by_lanes, largest_and_sum
 from mini_engine.course.expect import expect, expect_close
-from mini_engine.course.kernel_cases import launched, numbers
+from mini_engine.course.kernel_compile import compiles
+from mini_engine.course.kernel_watch import OffLimits, in_case, launched, numbers
 from mini_engine.course.planted import planted
 from mini_engine.kernels import kernel_device
 
 WIDTH, BEHIND = 48, 1e9  # numbers a row has room for; what lies behind its last one
 
 
-def _gives(*cases: Sequence[int], sign: float = 1.0) -> Callable[[Any], None]:
-    """The largest and the sum of rows of these lengths, whose numbers are all above 0, or all below."""
+def _int32(lengths: Sequence[int]) -> torch.Tensor:
+    return torch.tensor(lengths, dtype=torch.int32).to(kernel_device())
+
+
+def _gives(*cases: Sequence[int], sign: float = 1.0, unread: bool = False) -> Callable[[Any], None]:
+    """The largest and the sum of rows of these lengths, whose numbers are all above 0, or all below. unread: nothing behind
+    a row is loaded either.
+    """
 
     def run(candidate: Any) -> None:
         for lengths in cases:
@@ -27,28 +34,32 @@ def _gives(*cases: Sequence[int], sign: float = 1.0) -> Callable[[Any], None]:
             x = np.full((len(lengths), WIDTH), BEHIND, np.float32)
             for row, n in enumerate(lengths):
                 x[row, :n] = sign * rng.integers(1, 1000, n) / 8
-            case = f"{len(lengths)} rows in steps of {WIDTH}, of {list(lengths)} numbers {'above' if sign > 0 else 'below'} 0"
-            given = (
-                torch.from_numpy(x).to(kernel_device()),
-                torch.tensor(lengths, dtype=torch.int32).to(kernel_device()),
-            )
-            got = launched(candidate, *given)
+            count = f"{len(lengths)} rows" if len(lengths) > 1 else "1 row"
+            case = f"{count} in steps of {WIDTH}, of {list(lengths)} numbers {'above' if sign > 0 else 'below'} 0, with 1e9 behind"
+            given = torch.from_numpy(x).to(kernel_device()), _int32(lengths)
+            behind = np.arange(WIDTH) >= np.array(lengths)[:, None]
+            off = OffLimits(given[0], behind, "which lies behind its row's last number")
+            with in_case(case):
+                got = launched(candidate, *given, off_limits=[off] if unread else ())
             pair = isinstance(got, (tuple, list)) and len(got) == 2
             expect(pair, case, expected="two tensors: the largest, and the sum", got=got)
             for name, each, fold in (("largest", got[0], max), ("sum", got[1], sum)):
                 start = [-np.inf] if fold is max else [0.0]
-                want = np.array([fold(start + x[row, :n].tolist()) for row, n in enumerate(lengths)])
-                expect_close(numbers(each, want.shape, case), want, f"{case}: the {name}", rtol=1e-6, same_dtype=False)
+                want = np.array([fold(start + x[row, :n].tolist()) for row, n in enumerate(lengths)], np.float32)
+                found = numbers(each, want.shape, case).astype(np.float32)
+                expect_close(found, want, f"{case}: the {name}", rtol=1e-6)
 
     return run
 
 
-WHOLE, PARTIAL, ROWS, BELOW, EMPTY = (
+WHOLE, PARTIAL, ROWS, BELOW, EMPTY, UNREAD, COMPILES = (
     "a row of whole tiles",
     "a last tile that is partial: nothing behind the row counts",
     "several rows, each of its own length",
     "a row of numbers below 0",
     "an empty row gives -inf and 0",
+    "nothing behind a row is loaded",
+    "compiles for a GPU",
 )
 LOAD = 'x = tl.load(x_ptr + row * x_stride + at, mask=at < length, other=float("-inf"))'
 LOOP = "total = 0.0\n    for start in range(0, length, BLOCK):"
@@ -69,6 +80,8 @@ ROW_STATISTICS = Exercise(
         Property(ROWS, _gives([16, 3, 40], [7, 32])),
         Property(BELOW, _gives([16], [5, 20], sign=-1.0)),
         Property(EMPTY, _gives([0], [4, 0])),
+        Property(UNREAD, _gives([5], [47, 0, 17], unread=True)),
+        Property(COMPILES, compiles(lambda f: f(torch.zeros((2, WIDTH), device=kernel_device()), _int32([20, 7])))),
     ],
     mutants=[
         Mutant("the first tile only", _instead(LOOP, LOOP.replace("length, BLOCK", "BLOCK, BLOCK")), WHOLE, "A row may have more numbers than a tile."),
@@ -82,6 +95,8 @@ ROW_STATISTICS = Exercise(
         Mutant("other is 0", _instead(LOAD, LOAD.replace('float("-inf")', "0.0")), BELOW, "0 is larger than any number of the row."),
         Mutant("starts at 0", _instead('largest = float("-inf")', "largest = 0.0"), BELOW, "0 is larger than any number of the row."),
         Mutant("starts at the first", _instead('largest = float("-inf")', "largest = tl.load(x_ptr + row * x_stride)"), EMPTY, "An empty row has no first number."),
+        Mutant("a load without a mask", _instead(LOAD, LOAD.replace(', mask=at < length, other=float("-inf")', "") + '\n        x = tl.where(at < length, x, float("-inf"))'), UNREAD, "What is thrown away has been fetched, and may be anybody's."),
+        Mutant("a number becomes a tile", _instead("largest = tl.maximum(largest, tl.max(x, 0))\n        total += tl.sum(tl.where(at < length, x, 0.0), 0)\n    tl.store(largest_ptr + row, largest)\n    tl.store(sum_ptr + row, total)\n\n\ndef largest_and_sum", "largest = tl.maximum(largest, x)\n        total += tl.sum(tl.where(at < length, x, 0.0), 0)\n    tl.store(largest_ptr + row, tl.max(largest + tl.zeros([BLOCK], tl.float32), 0))\n    tl.store(sum_ptr + row, total)\n\n\ndef largest_and_sum"), COMPILES, "A variable keeps its shape from turn to turn of a loop."),
     ],
     alternatives=[by_lanes],
 )  # fmt: skip

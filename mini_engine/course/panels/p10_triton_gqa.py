@@ -8,11 +8,13 @@ from mini_engine.course.figures import BLUE, GREY, ORANGE
 from mini_engine.course.panels.drawing import DEEP, PALE, PAPER, WARM, arrow, box, label, sheet
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LENGTHS, PAGE, KV_HEADS, GROUP, SIZE = (21, 6, 13), 4, 2, 4, 32
 BLOCKS = 16  # of the pool, the null block not counted
 PER_NUMBER = 4  # bytes
+ITS_OWN, OTHERS, NO_TOKEN, FREE = (ORANGE, ""), (BLUE, ""), ("white", "////"), ("#E3E7EB", "")  # colour and hatch
 
 
 def tables() -> list[list[int]]:
@@ -22,44 +24,44 @@ def tables() -> list[list[int]]:
 
 
 def programs(figure: Figure, sequence: int, kv_head: int, block_n: int) -> str:
-    """The grid of programs above, the pool below: what the chosen program loads is orange, what others load is blue."""
+    """The contexts above, the pool below: what the chosen program loads is orange, what others load is blue.
+
+    In the pool a column is a block, a row a slot, and the K/V heads lie side by side in it, as in memory.
+    """
     from matplotlib.patches import Rectangle
 
     above, below = figure.subplots(
-        2,
-        1,
-        height_ratios=[1, 1.5],
-        gridspec_kw={"hspace": 0.45, "left": 0.1, "right": 0.98, "bottom": 0.04, "top": 0.9},
-    )
+        2, 1, height_ratios=[1, 1.5], gridspec_kw={"hspace": 0.28, "left": 0.12, "right": 0.99, "bottom": 0.1, "top": 0.94}
+    )  # fmt: skip
+
+    def square(axes: Axes, x: float, y: float, width: float, look: tuple[str, str], text: str = "") -> None:
+        axes.add_patch(
+            Rectangle((x, y + 0.1), width, 0.8, facecolor=look[0], edgecolor=GREY, hatch=look[1], linewidth=0.4)
+        )
+        if text:
+            axes.text(x + width / 2, y + 0.52, text, ha="center", va="center", fontsize=6)
+
     every, length = tables(), LENGTHS[sequence]
     tiles = -(-length // block_n)
-    above.set(xlim=(0, max(LENGTHS) + 12), ylim=(len(LENGTHS), 0), xticks=[], yticks=[])
-    above.set_title(f"the context of each sequence, cut in tiles of {block_n} for K/V head {kv_head}", fontsize=9)
-    below.set(xlim=(0, BLOCKS + 1), ylim=(KV_HEADS * PAGE + 0.6, 0), xticks=[], yticks=[])
-    below.set_title(f"the pool: a column is a block of {PAGE} slots, K/V head 0 above, 1 below", fontsize=9)
+    widest = max(-(-n // block_n) * block_n for n in LENGTHS)
+    above.set(xlim=(0, widest), ylim=(len(LENGTHS), 0), xticks=[], yticks=[])
+    above.set_title(f"K/V head {kv_head}: the tokens of each sequence, in tiles of {block_n} lanes", fontsize=9)
+    below.set(xlim=(0, BLOCKS + 1), ylim=(PAGE + 0.9, 0), xticks=[], yticks=[])
+    below.set_title(
+        "the pool: blocks by slots, K/V head 0 left and 1 right in a slot; the digit is the tile", fontsize=9
+    )
     for axes in (above, below):
         axes.grid(False)
         for spine in axes.spines.values():
             spine.set_visible(False)
     for row, count in enumerate(LENGTHS):
-        above.text(-0.4, row + 0.5, f"sequence {row}", ha="right", va="center", fontsize=8)
-        for lane in range(-(-count // block_n) * block_n):
-            if lane < max(LENGTHS) + 12:
-                colour = "white" if lane >= count else ORANGE if row == sequence else BLUE
-                hatch = "////" if lane >= count else ""
-                above.add_patch(
-                    Rectangle(
-                        (lane + 0.05, row + 0.15),
-                        0.9,
-                        0.7,
-                        facecolor=colour,
-                        edgecolor=GREY,
-                        hatch=hatch,
-                        linewidth=0.4,
-                    )
-                )
-        for edge in range(0, -(-count // block_n) * block_n + 1, block_n):
-            above.plot([edge, edge], [row + 0.05, row + 0.95], color="black", linewidth=1.2)
+        above.text(-0.01 * widest, row + 0.5, f"sequence {row}", ha="right", va="center", fontsize=8)
+        lanes = -(-count // block_n) * block_n
+        for lane in range(lanes):
+            look = NO_TOKEN if lane >= count else ITS_OWN if row == sequence else OTHERS
+            square(above, lane + 0.05, row, 0.9, look)
+        for edge in range(0, lanes + 1, block_n):
+            above.plot([edge, edge], [row + 0.02, row + 0.98], color="black", linewidth=1.5, clip_on=False)
     place = {
         (block, slot): (row, i * PAGE + slot)
         for row, table in enumerate(every)
@@ -67,30 +69,19 @@ def programs(figure: Figure, sequence: int, kv_head: int, block_n: int) -> str:
         for slot in range(PAGE)
     }
     for block in range(BLOCKS + 1):
-        for head in range(KV_HEADS):
-            for slot in range(PAGE):
-                row, at = place.get((block, slot), (-1, 0))
-                if row < 0:
-                    colour, hatch = "#E3E7EB", ""
-                elif at >= LENGTHS[row]:
-                    colour, hatch = "white", "////"
-                else:
-                    colour, hatch = (ORANGE if row == sequence and head == kv_head else BLUE), ""
-                y = head * (PAGE + 0.3) + slot
-                below.add_patch(
-                    Rectangle(
-                        (block + 0.06, y + 0.08),
-                        0.88,
-                        0.84,
-                        facecolor=colour,
-                        edgecolor=GREY,
-                        hatch=hatch,
-                        linewidth=0.4,
-                    )
-                )
-        below.text(
-            block + 0.5, KV_HEADS * PAGE + 0.5, str(block) if block else "null", ha="center", va="center", fontsize=7
-        )
+        for slot in range(PAGE):
+            row, at = place.get((block, slot), (-1, 0))
+            for head in range(KV_HEADS):
+                own = row == sequence and head == kv_head
+                look = FREE if row < 0 else NO_TOKEN if at >= LENGTHS[row] else ITS_OWN if own else OTHERS
+                text = str(at // block_n) if look is ITS_OWN else ""
+                square(below, block + 0.06 + 0.44 * head, slot, 0.44, look, text)
+        below.text(block + 0.5, PAGE + 0.5, str(block) if block else "null", ha="center", va="center", fontsize=8)
+    named = {
+        "loaded by this program": ITS_OWN, "loaded by another": OTHERS, "no token (lane off)": NO_TOKEN, "free, or the null block": FREE,
+    }  # fmt: skip
+    keys = [Rectangle((0, 0), 1, 1, facecolor=c, hatch=h, edgecolor=GREY, linewidth=0.4) for c, h in named.values()]
+    figure.legend(keys, list(named), loc="lower center", ncols=4, fontsize=8, handlelength=1.2, columnspacing=1.2)
     size = 2 * length * SIZE * PER_NUMBER
     return (
         f"program ({kv_head}, {sequence}) serves query heads {kv_head * GROUP} to {kv_head * GROUP + GROUP - 1} of sequence "
@@ -115,6 +106,7 @@ def two_ways() -> tuple[str, str]:
     for i in range(3):
         shapes.append(f'<rect x="{300 + 26 * i}" y="44" width="25" height="40" rx="3" fill="{WARM}" stroke="{PAPER}"/>')
     shapes += [label(338, 102, "a copy in one run", size=12), box(508, 44, 110, 40, "attention")]
+    shapes += [label(563, 102, "bytes move 3 times", size=12), label(563, 232, "bytes move once", size=12)]
     shapes += [
         arrow((186, 64), (294, 64)),
         label(240, 52, "read, write", size=12),
