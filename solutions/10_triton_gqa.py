@@ -674,8 +674,8 @@ if is_interpreted():
 
 # %% [markdown] lang="en"
 # A **register** holds a thread's numbers. What does not fit **spills** to memory. A **wide load** moves 16 bytes for a thread at once, and
-# the compiler may use it where all addresses are multiples of 16 bytes. A head of 128 numbers is; one of 100 is 200 bytes long, and **the
-# wide loads vanish**. Results stay right, so no test of numbers sees it. The engine's kernels have a report for that, for three GPUs:
+# the compiler may use it where all addresses are multiples of 16 bytes. Heads of 128 numbers keep to that. With heads of 100 **the wide
+# loads vanish**, and numbers spill. Results stay right, so no test of numbers sees it. The engine's kernels have a report for that, for three GPUs:
 # `python -m mini_engine.kernels.compile_report`.
 #
 # ## Exercise 10.5 - write
