@@ -97,10 +97,21 @@ def load(figure: Figure, rate: int, budget: int) -> str:
     )
 
 
+def stored(name: str) -> dict[str, Any]:
+    """A stored benchmark report."""
+    path = data_dir().parent / f"benchmarks/results/{name}.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def ladders() -> dict[str, list[float]]:
+    """The loads, requests per second, that the base and each step above it carry, by service."""
+    services = stored("ablation_simulated")["services"]
+    return {name: [row["capacity"] for row in found["ladder"]] for name, found in services.items()}
+
+
 def measured() -> tuple[Comparison, dict[str, Any]]:
     """The stored comparison of simulator and engine, and where and when it was made."""
-    path = data_dir().parent / "benchmarks/results/simulated_against_measured.json"
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = stored("simulated_against_measured")
     parts = {
         name: Part(
             **{k: part[k] for k in ("steps_measured", "steps_simulated", "median_step_error")},
