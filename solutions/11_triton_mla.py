@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   course:
-#     translated: false
-# ---
-
 # %% [markdown] lang="en" tags=["goals"]
 # # 11 · Triton MLA decode kernel
 #
@@ -18,6 +12,21 @@
 # - say how intense MLA decode is, and from how many heads on it is compute bound.
 #
 # As in lesson 10, the next cell decides where kernels run: compiled on a GPU, else interpreted on the CPU.
+
+# %% [markdown] lang="zh" en="674a9890"
+# # 11 · Triton MLA 解码 kernel
+#
+# **加载一次，用两次。**
+#
+# 2 到 3 小时 · Triton，不需要 GPU · 先学第 04 课和第 10 课
+#
+# 学完这一课，你能够：
+#
+# - 把上下文切成几段，再把各段的结果精确地合起来；
+# - 写出直接在潜在向量上做解码的 kernel，头数任意，并让引擎用它写出文本；
+# - 说清 MLA 解码的计算强度有多大，头数达到多少就成了计算受限。
+#
+# 和第 10 课一样，下一个单元格决定 kernel 在哪里运行：有 GPU 就编译，没有就在 CPU 上解释执行。
 
 # %% tags=["nbval-ignore-output"]
 from mini_engine.course.own_kernels import start_kernels
@@ -51,6 +60,13 @@ lite, v2, gpu = get_model("deepseek-v2-lite"), get_model("deepseek-v2"), get_gpu
 # In [lesson 10](lessons/10_triton_gqa.ipynb) a program took one K/V head of one sequence. MLA has a single latent for all heads. So one
 # sequence may be one program.
 
+# %% [markdown] lang="zh" en="6cb8c562"
+# ## 痛点
+#
+# 在[第 10 课](lessons/10_triton_gqa.ipynb)里，一个程序实例（program）负责一个序列的一个 K/V 头。MLA 的所有头共用同一个潜在向量，于是一个序列可能就只有一个 program。
+#
+# 先猜一猜：DeepSeek-V2-Lite 有 16 个头，一个 program 负责一个序列的 16 个头。现在只有一个请求在解码。H100 有 132 个处理器，有多少个没事可做？
+
 # %%
 predict("11.idle", value=None)
 
@@ -75,6 +91,13 @@ print(
 # Give each program one part of the context. A softmax over all tokens needs the sum over all tokens, though. What must a part leave
 # behind, so that nothing is lost?
 
+# %% [markdown] lang="zh" en="5a6704f6"
+# 这是算出来的，不是测出来的；而且单独一个处理器能用的带宽，也可能超过平均的份额。但结论不变：batch 为 1 的长请求，会让 GPU 的大部分闲着。
+#
+# ## 把上下文切开
+#
+# 让每个 program 只负责上下文的一段。可是对全部 token 做 softmax，需要全部 token 的总和。每一段要留下什么，才不会丢失信息？
+
 # %% tags=["diagram"]
 svg(*pictures.parts_and_combine())
 
@@ -85,6 +108,13 @@ svg(*pictures.parts_and_combine())
 # $$\ell_i = \log_2 \sum_{n \in \text{part } i} 2^{s_n} \qquad\qquad o = \frac{\sum_i 2^{\ell_i}\, o_i}{\sum_i 2^{\ell_i}}$$
 #
 # This is **split-KV**, or flash-decoding. The six tokens of lesson 10 again, in three parts. The last one is empty.
+
+# %% [markdown] lang="zh" en="df543029"
+# 两样东西。一样是它自己的注意力结果，就当没有别的 token。另一样是一个数：它的那些幂加起来有多大。存成对数，免得溢出，这就是**对数和指数**（log-sum-exp）。这里的分数以 2 为底，因为 GPU 算的就是 2 的幂：
+#
+# $$\ell_i = \log_2 \sum_{n \in \text{part } i} 2^{s_n} \qquad\qquad o = \frac{\sum_i 2^{\ell_i}\, o_i}{\sum_i 2^{\ell_i}}$$
+#
+# 这种做法叫 **KV 切分**（split-KV），也叫 flash-decoding。还是第 10 课的那六个 token，这次分成三段，最后一段是空的。
 
 
 # %% tags=["claim-steps"]
@@ -125,6 +155,22 @@ print(f"plain mean of the two: {outs[some].mean():.6f}")
 # - An empty part: its log-sum-exp is minus infinity. What its result holds is your choice.
 #
 # Small case: 3 tokens in 2 parts of 16. Program 1 has none. What is its log-sum-exp if `top` and `total` keep their first values?
+
+# %% [markdown] lang="zh" en="e0bfcabd"
+# 直接求平均是错的：少了**重新缩放**（rescale）这一步。空的一段什么也贡献不了：它的 log-sum-exp 是负无穷，权重就是 0。它的结果从来没有算过，而 0 × NaN 还是 NaN。所以连读都不能读。
+#
+# ## 练习 11.1 - 一段
+#
+# 难度 3/5 · 重要性 5/5 · 20 分钟 · 大约 22 行
+#
+# 从练习 10.2 的 kernel 改起。program `split` 对从 `split * tokens` 开始的 token 做注意力，最多 `tokens` 个，不能超出上下文。
+#
+# - 结果存到 `part_ptr + split * part_stride + d`，log-sum-exp 存到 `lse_ptr + split`。
+# - `scale_log2` 是 scale 乘以 log2(e)。所以分数是 `q · k * scale_log2`，求幂用 `tl.exp2`。
+# - 一段可以在任何位置结束，也可能在一个 tile（分块）的中间。
+# - 空的一段：log-sum-exp 是负无穷，结果里放什么随你。
+#
+# 小例子：3 个 token 分成 2 段，每段 16 个。program 1 一个也没有。如果 `top` 和 `total` 一直是初始值，它的 log-sum-exp 是多少？
 
 
 # %% exercise="attend_parts"
@@ -208,6 +254,35 @@ attend_parts = check("11.partial", attend_parts)
 #
 # Small case: one number a part. Parts 10 and 20 with 3 and 5 give 0.2 · 10 + 0.8 · 20 = 18.
 
+# %% [markdown] lang="zh" en="a089590c"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 只改三处：循环从哪里开始，到哪里结束，存什么。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# `begin = split * tokens`，`end = tl.minimum(begin + tokens, length)`。循环是 `range(begin, end, BLOCK_N)`，掩码是 `n < end`。循环之后算 `top + tl.log2(total)`。
+#
+# </details>
+# <details><summary>提示 3：“an empty part”这一项不通过</summary>
+#
+# 这时 total 是 0。`some = tl.where(total == 0.0, 1.0, total)` 让除法不出问题；`top + tl.log2(some)` 自然就是负无穷。
+#
+# </details>
+#
+# ## 练习 11.2 - 合并
+#
+# 难度 2/5 · 重要性 5/5 · 10 分钟 · 大约 6 行
+#
+# 用 PyTorch 写，一次处理所有的序列和头：由 `parts[N, B, H, D]` 和 `lse[N, B, H]` 得到 `[B, H, D]`。
+#
+# - log-sum-exp 以 2 为底，可能很大。它们的幂不能溢出，也不能一起变成 0。
+# - log-sum-exp 为负无穷的一段不计入，**哪怕它里面是 NaN**。
+# - 如果每一段都是空的，结果是 0。
+#
+# 小例子：每段只有一个数。两段分别是 10 和 20，log-sum-exp 分别是 3 和 5，结果是 0.2 · 10 + 0.8 · 20 = 18。
+
 
 # %% exercise="combine"
 # needs Triton
@@ -249,6 +324,27 @@ combine = check("11.combine", combine)
 #
 # Put both to work. Does the number of parts change the result?
 
+# %% [markdown] lang="zh" en="2291f23d"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 看上面 NumPy 单元格的最后几行。那里只有一个序列、一个头。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 1. `top = lse.amax(0)`，是无穷的地方换成 0。
+# 2. `torch.exp2(lse - top)`，再除以它对各段的和。和为 0 就换成 1。
+# 3. `torch.where((weights > 0)[..., None], parts, 0.0)`，乘以权重，再对各段求和。
+#
+# </details>
+# <details><summary>提示 3：“an empty part”这一项不通过</summary>
+#
+# 等到乘的时候就晚了。先把空的一段里的内容换掉，再乘。
+#
+# </details>
+#
+# 现在让两段代码一起工作。段数会改变结果吗？
+
 # %% tags=["claim-any-number"]
 # needs Triton
 rng = np.random.default_rng(11)
@@ -270,6 +366,11 @@ for num_splits in (1, 2, 3, 7, 25):
 # It does not, beyond rounding. So the number of parts is free to choose. What does a part cost? Each one writes its result in float32,
 # and combine reads it again.
 
+# %% [markdown] lang="zh" en="f03b628f"
+# 除了舍入，不会。所以段数可以随意选。那么多切一段，代价是什么？每一段都要用 float32 写出自己的结果，合并时再读一遍。
+#
+# 猜一猜：16 个头，每个头的结果是 512 个 float32。上下文切成 32 段。这些 program 一共写出多少字节的结果？
+
 # %%
 predict("11.parts_bytes", value=None)
 
@@ -288,6 +389,11 @@ for batch, context in ((1, 131_072), (1, 8192), (1, 1024), (32, 8192), (264, 819
 #
 # Move the sliders. When do more parts help, and when do they only cost? Try 64 sequences, then a short context.
 
+# %% [markdown] lang="zh" en="b3f8db2e"
+# 这是引擎的规则，不做搜索：program 的数量取处理器的两倍，每段至少 256 个 token，最多 32 段。它只看形状，所以同样的 batch 总是切成同样的段。batch 很大时，本来就人人有活干：只要一段，也不用合并。
+#
+# 拖动滑块。什么时候多切几段有用，什么时候只是增加代价？先试 64 个序列，再试短的上下文。
+
 # %% tags=["claim-panel-splits"]
 panel(
     pictures.splits,
@@ -304,6 +410,15 @@ panel(
 # done, so the same latent is the value.
 #
 # For the kernel this is one K/V head, whose key is 576 wide and whose value is the first 512 of it.
+
+# %% [markdown] lang="zh" en="60c4a758"
+# ## 潜在向量
+#
+# [第 04 课](lessons/04_gqa_and_mla.ipynb)的结论，三句话就能说完。每个 token 留下一个 512 个数的潜在向量和一个 64 个数的 rope 键，所有头共用。W_UK 被吸收进查询，所以潜在向量不用变换，本身就是键。W_UV 等加权求和之后再乘，所以同一个潜在向量也是值。
+#
+# 对 kernel 来说，这就是一个 K/V 头：键的宽度是 576，值是其中的前 512 个数。
+#
+# 猜一猜：池里的一行有 512 个数的潜在向量和 64 个数的 rope 键。一个为 K 和 V 写的 kernel，先把整行当作键加载一次，再把潜在向量当作值加载一次。一共加载了一行的多少倍？
 
 # %%
 predict("11.twice", value=None)
@@ -322,6 +437,19 @@ svg(*pictures.one_row())
 #   the query before absorption: 1 / sqrt(Dn + Dr).
 # - **Load each number once.** The check counts. A latent and a rope key want a tile each, since 576 is no power of 2.
 # - As in lesson 10: unused slots hold NaN, table tails are nonsense, a context of 0 tokens gives zeros, H may be below 16.
+
+# %% [markdown] lang="zh" en="a216f4c9"
+# ## 练习 11.3 - 潜在向量
+#
+# 难度 4/5 · 重要性 5/5 · 25 分钟 · 大约 28 行
+#
+# 写出只有一个头分块的 kernel：program `row` 负责序列 `row` 的全部头，最多 16 个。
+#
+# - `q_latent` 是 [B, H, DC]，已经吸收过。`q_rope` 是 [B, H, DR]。两者都是视图，各有自己的步长。
+# - 池是 [N, P, DC + DR]，潜在向量在前。块和槽位的找法和 10.3 一样，行的步长是 `stride_p`。
+# - 分数是 `(q_latent · latent + q_rope · rope) * scale_log2`：**两部分用同一个 scale**。它由调用者给出，因为它取决于吸收之前的查询：1 / sqrt(Dn + Dr)。
+# - **每个数只加载一次。** 检查会计数。潜在向量和 rope 键各用一个 tile，因为 576 不是 2 的幂。
+# - 和第 10 课一样：没用到的槽位里是 NaN，块表末尾是无意义的数，上下文为 0 个 token 时结果是 0，H 可以小于 16。
 
 
 # %% exercise="latent_decode"
@@ -417,6 +545,37 @@ latent_decode = check("11.mla", latent_decode)
 # - Parts are whole tiles: `tl.cdiv(tl.cdiv(length, BLOCK_N), NUM_SPLITS) * BLOCK_N` tokens each. Some may be empty.
 # - Store results and log-sum-exps as in 11.1. Your `combine` does the rest.
 
+# %% [markdown] lang="zh" en="9cff9021"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 就是你在 10.4 里写的 kernel，只有一个 K/V 头。算分数用两个 `tl.dot`，求和用一个。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 先准备下标的 tile：`h[:, None]`；潜在向量用 `c[None, :]`；rope 键用 `r[None, :]`，从 `at + DC` 开始。然后算 `tl.dot(q_latent, tl.trans(latent)) + tl.dot(q_rope, tl.trans(rope))`，两个都要写 `input_precision="ieee"`。权重乘以 `latent` 就是加权和。
+#
+# </details>
+# <details><summary>提示 3：“each number is loaded once”这一项不通过</summary>
+#
+# 留住 `latent` 这个 tile，两次乘法都用它。从 DC 开始的通道必须关掉，否则 rope 键会加载两次。
+#
+# </details>
+#
+# ## 头比一个 tile 多
+#
+# DeepSeek-V2 有 128 个头。它们的结果是 128 乘 512 个 float32，要占 256 KiB：一个处理器的全部寄存器。所以头也要分成 tile。每个头分块是一个 program，各自把潜在向量再加载一遍。
+#
+# ## 练习 11.4 - 头和段
+#
+# 难度 4/5 · 重要性 5/5 · 20 分钟 · 大约 34 行，大部分来自 11.3
+#
+# 完整的 kernel：program (i, row, split) 负责从 `i * BLOCK_H` 开始的头，只看上下文的一段。
+#
+# - 头数任意：1、20、33。填充（padding）的行既不加载也不存储，它们的 log-sum-exp 也不存。
+# - 每一段是整数个 tile：每段 `tl.cdiv(tl.cdiv(length, BLOCK_N), NUM_SPLITS) * BLOCK_N` 个 token。有的段可能是空的。
+# - 结果和 log-sum-exp 的存法和 11.1 一样。剩下的交给你的 `combine`。
+
 
 # %% exercise="mla_decode"
 # needs Triton
@@ -496,8 +655,9 @@ mla_decode = check("11.heads", mla_decode)
 # </details>
 # <details><summary>Hint 2: the steps</summary>
 #
-# The loop runs from begin to end with `live = n < end`. Results go to `split * part_stride_s + row * part_stride_b + h * part_stride_h
-# + c`. Log-sum-exps go to `split * lse_stride_s + row * lse_stride_b`, plus the head, under the mask of the heads.
+# The loop runs from begin to end with `live = n < end`. Results go to
+# `split * part_stride_s + row * part_stride_b + h * part_stride_h + c`. Log-sum-exps go to
+# `split * lse_stride_s + row * lse_stride_b`, plus the head, under the mask of the heads.
 #
 # </details>
 # <details><summary>Hint 3: "any number of heads" fails at a store</summary>
@@ -509,6 +669,25 @@ mla_decode = check("11.heads", mla_decode)
 # Which program reads which block? Twenty heads make two tiles, the second with 12 rows of padding. Move the tile of heads: what changes
 # in the pool? Then find a part that is empty.
 
+# %% [markdown] lang="zh" en="4428ab7d"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 从 11.3 出发：h 从 `first = tl.program_id(0) * BLOCK_H` 开始。再从 11.1 拿来 begin、end 和两次存储。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 循环从 begin 到 end，`live = n < end`。结果存到 `split * part_stride_s + row * part_stride_b + h * part_stride_h + c`。log-sum-exp 存到 `split * lse_stride_s + row * lse_stride_b` 再加上头的编号，用头的掩码。
+#
+# </details>
+# <details><summary>提示 3：“any number of heads”在存储时不通过</summary>
+#
+# `top` 只有一个轴，[BLOCK_H]。所以它的地址也只能有一个轴：`first + tl.arange(0, BLOCK_H)`，掩码是 `< H`。
+#
+# </details>
+#
+# 哪个 program 读哪个块？20 个头是两个 tile，第二个有 12 行填充。移动头分块：池里有什么变化？再找一个空的段。
+
 # %%
 panel(pictures.programs, sequence=(0, 0, 1), heads=(1, 0, 1), split=(2, 0, 4), num_splits=(4, 1, 5), height=4.4)
 
@@ -519,6 +698,9 @@ picture(pictures.programs, sequence=0, heads=1, split=2, num_splits=4, height=4.
 # Tiles of heads read the same blocks, parts read different ones. So parts cost no bytes of the cache, and tiles of heads do: each latent
 # is asked for ceil(H / BLOCK_H) times. Formula, counter and picture must agree. For comparison, the engine's GQA kernel, given the
 # same pool as K and as V.
+
+# %% [markdown] lang="zh" en="d579c29e"
+# 不同的头分块读同样的块，不同的段读不同的块。所以多切几段不会多读缓存，多一个头分块却会：每个潜在向量要请求 ceil(H / BLOCK_H) 次。公式、计数器和图必须一致。再拿引擎的 GQA kernel 来对比，把同一个池既当作 K、又当作 V 交给它。
 
 
 # %% tags=["claim-three-ways"]
@@ -561,6 +743,17 @@ else:
 # Not 2 n_h, which one reads at times: the rope key is in the score and not in the sum. With more query tokens in a step, each does its
 # work on the same bytes. Models with multi-token prediction guess the next token and check it together with this one: s_q = 2.
 
+# %% [markdown] lang="zh" en="376b8361"
+# 所以，正如人们所说，MLA 解码*就是*只有一个宽 K/V 头的注意力。不知道这一点的 kernel，每个数要加载 2 次；如果不加载值里的 rope 键，就是 17/9 次。
+#
+# ## 计算强度有多大
+#
+# 只看缓存里的一个 token。每个头为分数乘加 d_c + d_r 个数，为加权和乘加 d_c 个数。字节数是一行的大小，所有头一共只读这么多：
+#
+# $$\frac{2\, n_h (d_c + d_r) + 2\, n_h d_c}{2\,(d_c + d_r)} = n_h\, \frac{2 d_c + d_r}{d_c + d_r} = \frac{17}{9}\, n_h \approx 1.889\, n_h$$
+#
+# 有时会看到 2 n_h，那不准确：rope 键参与算分数，但不参与求和。如果一步里有几个查询 token，每个都在同样的字节上做自己的计算。做多 token 预测（multi-token prediction）的模型会先猜出下一个 token，再和当前这个一起检验：s_q = 2。
+
 # %% tags=["claim-intensity"]
 ridge = ridge_point(gpu.bf16_flops, gpu.memory_bandwidth)
 for heads, s_q in ((1, 1), (16, 1), (128, 1), (128, 2)):
@@ -586,6 +779,20 @@ print(f"128 heads, reading q and writing the result counted, 4,096 tokens: {floa
 # - Return an `int`. `ridge` is a `Fraction`: stay exact, `Fraction / int` is.
 #
 # Small case: d_c = d_r = 4 brings 12/8 = 1.5 a head. A ridge of 6 takes 4 heads, a ridge of 7 takes 5.
+
+# %% [markdown] lang="zh" en="cf3ee4a1"
+# “MLA 解码是计算受限的”，这话很常见。128 个头、一个查询 token 时，按 H100 的数据手册，答案是否定的，虽然只差一点。两个查询 token 时才是肯定的。
+#
+# ## 练习 11.5 - 从哪里越过拐点
+#
+# 难度 2/5 · 重要性 4/5 · 10 分钟 · 大约 2 行
+#
+# 写出 `heads_at_ridge(d_c, d_r, ridge, s_q)`：计算强度至少达到 `ridge`，最少要几个头。
+#
+# - 每个数 2 字节，上下文很长：就用上面的公式，再乘以 `s_q`。
+# - 返回 `int`。`ridge` 是 `Fraction`：保持精确，`Fraction / int` 就是精确的。
+#
+# 小例子：d_c = d_r = 4 时，每个头贡献 12/8 = 1.5。拐点（ridge）为 6 时要 4 个头，为 7 时要 5 个头。
 
 
 # %% exercise="heads_at_ridge"
@@ -616,6 +823,23 @@ heads_at_ridge = check("11.intensity", heads_at_ridge)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="bf59246e"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 计算强度是一个常数乘以头数。反过来解出头数。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 一个头贡献 s_q (2 d_c + d_r) / (d_c + d_r)。用 ridge 除以它，再用 `math.ceil` 向上取整。
+#
+# </details>
+# <details><summary>提示 3：“met exactly”这一项不通过</summary>
+#
+# 混进了浮点数。先用整数去乘 `ridge`，最后再除以一个整数。
+#
+# </details>
+
 # %% tags=["claim-crossing"]
 for name in ("h100-sxm", "h200-sxm", "a100-80gb-sxm"):
     card = get_gpu(name)
@@ -633,7 +857,17 @@ print(f"FlashMLA's: 865 TFLOP/s over 3.35 TB/s is {float(throttled):.1f}: from {
 #
 # ## Fewer heads on a GPU
 #
-# Tensor parallelism gives each GPU some of the heads. A latent belongs to all heads, so each GPU needs all latents.
+# 128 heads bring 241.8 FLOP/B together. Tensor parallelism gives each GPU some of the heads. A latent belongs to all heads, so each GPU
+# needs all latents.
+
+# %% [markdown] lang="zh" en="dc90737e"
+# 最后一行是另一种说法。FlashMLA 是 DeepSeek 自己的 kernel。它的作者说，头数乘以查询 token 数达到 128，解码就是计算受限的。他们按每个头每字节 2 FLOP 来算，用的 H800 会降频，只有 865 TFLOP/s。换成精确的系数，还要再多几个头。他们报告：受限于字节时最高 3,000 GB/s，受限于计算时最高 660 TFLOP/s。所以在拐点附近，先说清你怎么算、用的什么 GPU，再说受限于什么。
+#
+# ## 一张 GPU 上的头少了
+#
+# 张量并行（tensor parallelism）让每张 GPU 只负责一部分头。而一个潜在向量属于所有的头，所以每张 GPU 都要有全部的潜在向量。
+#
+# 猜一猜：128 个头的计算强度是 241.8 FLOP/B。用张量并行把这些头分给 8 张 GPU，每张 GPU 的计算强度是多少？
 
 # %%
 predict("11.gpus", value=None)
@@ -661,6 +895,13 @@ picture(p03_intensity.roofline, points=named)
 # Larger tiles of tokens would mean fewer rounds. What stops us? The compiler knows, without a GPU: the engine's own kernel for an H100, as
 # it is and with tiles of twice the tokens.
 
+# %% [markdown] lang="zh" en="94544f9c"
+# 所以 MLA 的 kernel 有两副面孔。一张 GPU 上 16 个头时，它要读得快，和 GQA 一样；128 个头时，还要算得快。而且各个头分块请求的是同样的潜在向量：只有 L2 缓存满足了其中除一次之外的全部请求，才能达到这个强度。
+#
+# ## kernel 编译成了什么
+#
+# token 的 tile 再大一些，循环的轮数就少一些。是什么不允许？不需要 GPU，编译器就知道：下面是引擎自己的 kernel，为 H100 编译，先按原样，再把 token 的 tile 加大一倍。
+
 
 # %% tags=["claim-compiled", "nbval-ignore-output"]
 # needs Triton
@@ -686,6 +927,13 @@ for title, options in (("as launched", ()), ("twice the tokens", ("--spoil", "ti
 #
 # tiny-mla has 8 heads, latents of 64 and rope keys of 16. Its contexts here fit in one tile, so three of four parts are empty.
 
+# %% [markdown] lang="zh" en="05d36636"
+# 16 个头乘 512 个数的结果 tile，在整个循环里都留在寄存器里。每个 tile 的 token 多了，寄存器不够，就会**溢出**（spill）到内存，每一轮都如此。结果照样正确，所以只有这份报告能看出来。
+#
+# ## 你的 kernel 写出文本
+#
+# tiny-mla 有 8 个头，潜在向量 64 个数，rope 键 16 个数。这里的上下文放得进一个 tile，所以四段里有三段是空的。
+
 # %% tags=["claim-engine"]
 # needs Triton
 prompts, params = ["The young lady", "Emma was"], SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
@@ -706,6 +954,14 @@ assert texts[0] == texts[1]
 # - Two parts have equal log-sum-exps. Do they have equally many tokens?
 # - A model has 64 heads on one H100. Is its decode bound by memory with one query token? With three?
 
+# %% [markdown] lang="zh" en="030fcae1"
+# ## 自测
+#
+# - 两段的 log-sum-exp 相等。它们的 token 一样多吗？
+# - 一个模型有 64 个头，在一块 H100 上。一个查询 token 时，解码是访存受限吗？三个呢？
+#
+# 再猜两个数。第一问：两段的 log-sum-exp 是 3 和 5，以 2 为底。第一段的权重是多少？第二问：DeepSeek-V2 有 128 个头，每个 program 负责 32 个头。每个潜在向量会被请求几次？
+
 # %% tags=["self-check", "claim-self-check"]
 for s_q in (1, 2, 3):
     at = mla_decode_intensity(64, 512, 64, s_q=s_q)
@@ -723,8 +979,9 @@ predict("11.rereads", value=None)
 # | here | vLLM | SGLang | FlashInfer, FlashMLA |
 # |---|---|---|---|
 # | `mla_decode` | `triton_decode_attention.py`, `_fwd_grouped_kernel_stage1` | `decode_attention.py`, `_fwd_grouped_kernel_stage1` | `BatchMLAPagedAttentionWrapper`, `flash_mla_with_kvcache` |
-# | `combine` | `_fwd_kernel_stage2`, `merge_attn_states` | `_fwd_kernel_stage2` | `merge_states` |
-# | `num_splits` | `num_kv_splits`, fixed | `num_kv_splits`, one for each request | planned before the launch |
+# | loaded once | `IS_MLA`: `v = tl.trans(k)` | `HAS_MLA`: `v = tl.trans(k)` | FlashMLA: `k_cache` alone |
+# | `combine` | `_fwd_kernel_stage2` | `_fwd_kernel_stage2` | `merge_states` |
+# | `num_splits` | from the longest context; 1 for the same bits in any batch | `num_kv_splits`, one for each request, or one for all | planned before the launch |
 # | log-sum-exp | base e | base e | FlashInfer: base 2 |
 #
 # > **What this does not show**
@@ -750,8 +1007,48 @@ predict("11.rereads", value=None)
 # </details>
 # <details><summary>Why not one program for all 128 heads?</summary>
 #
-# Its results alone would fill the registers. FlashMLA has 64 heads a program, and two groups of threads that share the work by hand. Triton
-# does not go that far.
+# Its results alone would fill the registers. A tile of FlashMLA has 64 heads: 64 by 512 results take half of the registers. Two groups of
+# threads share them by hand, half of the columns each. Triton does not go that far.
+#
+# </details>
+
+# %% [markdown] lang="zh" en="b4d77f73"
+# 第一题：token 多少都有可能。几个大的分数，加起来可以和许多小的一样大。
+#
+# ## 在生产系统中
+#
+# 名称以 2026 年的 main 分支为准。
+#
+# | 本课 | vLLM | SGLang | FlashInfer、FlashMLA |
+# |---|---|---|---|
+# | `mla_decode` | `triton_decode_attention.py`，`_fwd_grouped_kernel_stage1` | `decode_attention.py`，`_fwd_grouped_kernel_stage1` | `BatchMLAPagedAttentionWrapper`，`flash_mla_with_kvcache` |
+# | 加载一次 | `IS_MLA`：`v = tl.trans(k)` | `HAS_MLA`：`v = tl.trans(k)` | FlashMLA：只有 `k_cache` |
+# | `combine` | `_fwd_kernel_stage2` | `_fwd_kernel_stage2` | `merge_states` |
+# | `num_splits` | 由最长的上下文决定；要求与 batch 无关时是 1 | `num_kv_splits`，每个请求一个，或者共用一个 | 启动之前先规划 |
+# | log-sum-exp | 以 e 为底 | 以 e 为底 | FlashInfer：以 2 为底 |
+#
+# > **这一课没有说明的事**
+# >
+# > - 速度。解释器说明不了速度，这里也没有任何 GPU 上的时间。
+# > - 各个头分块重复请求的内容，L2 缓存能不能满足。
+# > - 预填充（它会展开），以及 int8 的潜在向量。引擎里两者都有。
+# > - 一次启动里有两个查询 token。这里的 kernel 只有一个。
+#
+# ## 常见问题
+#
+# <details><summary>这样的话，结果会随 batch 变化吗？</summary>
+#
+# 如果段数随 batch 变化，最后几位数字会变：求和顺序不同，舍入就不同。要想在任何 batch 里每一位都相同，就把段数固定下来，代价是有处理器闲着。
+#
+# </details>
+# <details><summary>有滑动窗口怎么办？</summary>
+#
+# 切窗口里剩下的部分，不要切整个上下文。否则大多数段都在窗口之前，它们的 program 无事可做。引擎的 GQA kernel 就是这样做的。
+#
+# </details>
+# <details><summary>为什么不让一个 program 负责全部 128 个头？</summary>
+#
+# 光是结果就会占满寄存器。FlashMLA 的一个 tile 是 64 个头，它的 64 乘 512 个结果占去一半寄存器，由两组线程手工分担，各管一半的列。Triton 做不到这么细。
 #
 # </details>
 
@@ -775,3 +1072,23 @@ predict("11.rereads", value=None)
 # launch, each with its own causal end, and count bytes again.
 #
 # **Back:** [10 · Triton GQA decode kernel](lessons/10_triton_gqa.ipynb) · **Next:** [12 · Continuous batching](lessons/12_continuous_batching.ipynb)
+
+# %% [markdown] lang="zh" en="bc40d989"
+# ## 三句话小结
+#
+# - 每一段留下结果和 log-sum-exp。按 2 的 log-sum-exp 次方加权，各段就合成整体，不管切成几段。
+# - 在潜在向量上，当过键的那个 tile 就是值：加载一次，用两次。头分块多了，会再次请求它。
+# - 每个头贡献 17/9 FLOP/B。128 个头、一个查询 token，刚好在 H100 的拐点之下。
+#
+# | 术语 | 英文 | 常见的说法 | 含义 |
+# |---|---|---|---|
+# | KV 切分 | split-KV | “flash-decoding” | 几个 program 分担一个序列的上下文 |
+# | 对数和指数 | log-sum-exp | “LSE” | 一段里各个幂之和的对数 |
+# | 合并 | combine | “reduce”、“stage 2” | 按 log-sum-exp 给各段加权 |
+# | 头分块 | head tile | “BLOCK_H” | 一个 program 负责的查询头 |
+# | 吸收形式 | absorbed form | “MQA mode” | 直接在潜在向量上做注意力 |
+# | 多 token 预测 | multi-token prediction | “MTP” | 提前猜出几个 token，在一步里检验 |
+#
+# **开放练习。** *简单*：数一数 `combine` 搬动多少字节。*中等*：给 `mla_decode` 加上窗口。*研究*：让一次启动处理每个序列的两个查询 token，各有自己的因果边界，再数一遍字节。
+#
+# **上一课：** [10 · Triton GQA 解码 kernel](lessons/10_triton_gqa.ipynb) · **下一课：** [12 · 连续批处理](lessons/12_continuous_batching.ipynb)
