@@ -5,10 +5,13 @@ Each takes a Run (see `worlds`) and `shape`, the sizes of a world that the kerne
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
+from mini_engine.course.kernel_watch import watched
 from mini_engine.kernels import is_interpreted, memory_check
 from tests.kernels.memory import poisoned_memory
 from tests.kernels.worlds import Run, check_numbers, errors, make_world
@@ -41,6 +44,41 @@ def check_large_scores(run: Run, **shape: object) -> None:
     q = world.q * 60
     for num_splits in (1, 3):
         check_numbers(run, type(world)(**{**vars(world), "q": q}), 1e-5, num_splits=num_splits)
+
+
+def check_unlike_heads(run: Run, **shape: object) -> None:
+    """Every second head's scores are 60 times as large: one maximum for a whole tile of heads would leave the others nothing."""
+    world = make_world((TILE, 2 * TILE + 3), **shape)
+    q = world.q.clone()
+    q[:, ::2] *= 60
+    check_numbers(run, replace(world, q=q), 1e-5)
+
+
+def check_low_scores(run: Run, **shape: object) -> None:
+    """All scores lie far below 0: a maximum that starts at 0 would make all weights vanish."""
+    world = make_world((TILE, 2 * TILE + 3), **shape)
+    pools = {"k": -world.k.abs()}
+    if world.value_dim is not None:
+        pools["v"] = pools["k"]
+    check_numbers(run, replace(world, q=world.q.abs() * 60, **pools), 1e-5)
+
+
+def check_strides(run: Run, **shape: object) -> None:
+    """The pools of K and V are views with strides of their own."""
+    world = make_world((TILE + 3,), **shape)
+    N, P, K, D = world.v.shape
+    wide = torch.full((N, P, K + 1, D + 4), torch.nan)
+    wide[:, :, :K, :D] = world.v
+    check_numbers(run, replace(world, v=wide[:, :, :K, :D]))
+
+
+def check_any_order(run: Run, **shape: object) -> None:
+    """Programs may run in any order, and no two of them store in one place."""
+    skip_unless_interpreted()
+    for backwards in (False, True):
+        for num_splits in (1, 3):
+            with watched(backwards=backwards):
+                check_numbers(run, make_world((5, TILE + 1), **shape), num_splits=num_splits)
 
 
 def check_window(run: Run, **shape: object) -> None:

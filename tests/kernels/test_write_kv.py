@@ -51,6 +51,15 @@ def test_views_of_a_fused_product_into_one_layer_of_many():
     assert not layers[0].any()
 
 
+def test_k_and_v_have_strides_of_their_own():
+    k, v = torch.randn(3, 6, 16)[:, 2:4], torch.randn(3, 2, 24)[..., :16]
+    pools = [torch.zeros(2, 4, 2, 16), torch.zeros(2, 4, 3, 20)[:, :, 1:, :16]]
+    slots = [0, -1, 5]
+    wanted = [expected(pool, x, slots) for pool, x in zip(pools, (k, v))]
+    write_kv(k, v, *pools, torch.tensor(slots))
+    assert all(torch.equal(pool, want) for pool, want in zip(pools, wanted))
+
+
 def test_nothing_to_write():
     pool = torch.full((2, 4, 2, 16), math.nan)
     before = pool.clone()
