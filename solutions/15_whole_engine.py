@@ -92,7 +92,7 @@ print("tokens that each has got:", {name: len(tokens) for name, tokens in answer
 svg(*pictures.life_of_a_step())
 
 # %% [markdown] lang="en"
-# All that you have written has its place in it. First a guess.
+# First a guess.
 
 # %%
 predict("15.rollback", value=None)
@@ -219,11 +219,11 @@ print("tokens that each has got:", {name: len(tokens) for name, tokens in answer
 print("the same as without cache and batch; blocks free:", engine.stats().num_free_blocks, "of 16")
 
 # %% [markdown] lang="en"
-# The same failure, and everybody is served, token for token. The step is tried again by the caller, who knows whether to.
+# The same failure, and everybody is served, token for token.
 #
 # ## Requests come when they like
 #
-# A server does not get a list. It gets requests over time, and must let them in while others run.
+# A server gets requests over time, and must let them in while others run.
 #
 # ## Exercise 15.3 - serve what comes
 #
@@ -325,7 +325,7 @@ print(f"{name}, six requests in half a second: {own_rate:.0f} tokens/s")
 small = load_model("tiny-gqa")
 own, own_rate = timed(MyEngine, small, 0.0, scheduler=MyScheduler, kv_manager=MyCache)
 reference, reference_rate = timed(LLMEngine, small, 0.0)
-print(f"tiny-gqa at once, tokens/s: yours {own_rate:.0f}, the course's {reference_rate:.0f}", end="")
+print(f"tiny-gqa, tokens/s: yours {own_rate:.0f}, the course's {reference_rate:.0f}", end="")
 if importlib.util.find_spec("transformers") is None:
     print("\ntransformers is not installed here")
 else:
@@ -382,7 +382,7 @@ print("\nThe same four in another order:")
 print("\n".join(table([first[0], *second]).splitlines()[2:]))
 base, order = first[0].capacity, [row.capacity / first[0].capacity for row in first]
 other = [1.0, *(row.capacity / base for row in second)]
-print(f"\nall four carry {order[-1]:.0f} times the load of the base; each step beside the one before it:")
+print(f"\nall four carry {order[-1]:.0f} times the load of the base; each step beside the one before:")
 for words, ratios in (("paging first", order), ("paging last", other)):
     print(f"  {words:<13}", ", ".join(f"{after / before:.1f}" for before, after in pairwise(ratios)))
 assert first[-1].capacity == second[-1].capacity
@@ -448,8 +448,7 @@ assert abs(formula - summary.mean_in_system) < 0.01 * formula
 assert abs(engines - formula) < 0.01 * formula
 
 # %% [markdown] lang="en"
-# **Little's law**: there are rate times stay. It holds for every queue that does not grow for ever. It turns a service into
-# memory: so many requests, so many blocks each.
+# **Little's law**: there are rate times stay. It holds for every queue that does not grow for ever.
 #
 # ## Exercise 15.4 - GPUs by hand
 #
