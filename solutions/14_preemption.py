@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   course:
-#     translated: false
-# ---
-
 # %% [markdown] lang="en" tags=["goals"]
 # # 14 · Preemption
 #
@@ -16,6 +10,19 @@
 # - choose a victim, make room, and bring the victim back so that nobody can tell from its text;
 # - show two requests that preempt each other for ever, and say why a good scheduler never does;
 # - say from the bandwidth of the bus whether swapping or computing again is faster, and when neither is right.
+
+# %% [markdown] lang="zh" en="823c738c"
+# # 14 · 抢占
+#
+# **两个回答说到一半，池子满了。谁让出来，又怎么回来？**
+#
+# 90 到 120 分钟 · 纯 Python，不需要 GPU · 先学第 03、07 和 09 课
+#
+# 学完这一课，你能够：
+#
+# - 选出受害者，腾出空间，再把它请回来，而且从文字上谁也看不出来；
+# - 演示两个请求如何无休止地互相抢占，并说清好的调度器为什么绝不会这样；
+# - 根据总线带宽判断：换出再换入快，还是重算快，什么时候两样都不该选。
 
 # %%
 import time
@@ -44,6 +51,13 @@ from mini_engine.simulator import summarize
 #
 # `serve` runs a scheduler in the engine. The requests are called a, b, c. It needs the lengths of prompts and answers.
 
+# %% [markdown] lang="zh" en="e16abd24"
+# ## 痛点
+#
+# 两个请求，提示词各 8 个 token，在一个有六个块、每块 4 个槽位的池子里开始。它们占了四个块，还空着两个。两个回答都是 12 个 token。下面的调度器有块就拿，别的一概不懂。
+#
+# `serve` 让一个调度器在引擎里跑起来。请求依次叫 a、b、c。你给它的是提示词和回答的长度。
+
 
 # %% tags=["claim-pain"]
 class Helpless(Scheduler):
@@ -66,11 +80,19 @@ print(timeline(run.engine))
 #
 # Nobody could know: the length of an answer is known when it ends. A guess about another pool:
 
+# %% [markdown] lang="zh" en="1af4599e"
+# 用户读了五个 token，然后就没有下文了。单独来看，每个请求都放得下：它要 19 个槽位，也就是五个块。两个一起就要十个块。
+#
+# 这事谁也没法预先知道：回答有多长，要等它结束才知道。换一个池子，先猜一猜：两个 100 个 token 的提示词一起开始，池子有 20 个块，每块 16 个槽位。等到缺块的那一刻，每个请求已经得到了几个回答 token？
+
 # %%
 predict("14.full", value=None)
 
 # %% [markdown] lang="en"
 # Somebody has to give up blocks, in the middle of an answer. That is **preemption**. The victim comes back later:
+
+# %% [markdown] lang="zh" en="629310a4"
+# 总得有一个请求在回答的中途让出它的块。这就是**抢占**（preemption）。被抢占的叫**受害者**（victim），它以后还会回来：
 
 # %% tags=["diagram"]
 svg(*pictures.life())
@@ -92,6 +114,23 @@ svg(*pictures.life())
 # - Only choose. Change neither the list nor a request.
 #
 # Small case: a, b, c with priorities 0, 3, 3: c goes.
+
+# %% [markdown] lang="zh" en="3847a3e5"
+# ## 谁走
+#
+# **最后开始**的那个先走（后进先出，LIFO）。一般来说，它的损失最小，而先来的可以先做完。如果请求有优先级，最不重要的排在所有人前面先走。
+#
+# ## 练习 14.1 - 选出受害者
+#
+# 难度 1/5 · 重要性 4/5 · 10 分钟 · 大约 1 行
+#
+# 写出 `pick_victim(self, running)`。
+#
+# - `running` 里是请求，按开始的先后排列，从不为空。返回其中一个。
+# - 最不重要的先走：`request.priority` 最大的那个。一样大时，选最后开始的。
+# - 只选，不要改列表，也不要改请求。
+#
+# 小例子：a、b、c 的优先级是 0、3、3，走的是 c。
 
 
 # %% exercise="MyVictim"
@@ -144,6 +183,40 @@ MyVictim = check("14.victim", MyVictim)
 #
 # Small case: a, b, c run, and b needs a block: c goes, or b.
 
+# %% [markdown] lang="zh" en="2cfb052e"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 用带 `key` 的 `max`。有几个一样大时，它返回最先遇到的那个。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 从末尾往前走：`reversed(running)`。这样，一样大的几个里最先遇到的，就是最后开始的。
+#
+# </details>
+# <details><summary>提示 3：“it only chooses”这一项不通过</summary>
+#
+# `pop` 和 `sort` 会改列表，`reversed` 和 `sorted` 不会。
+#
+# </details>
+#
+# ## 腾出空间
+#
+# 一步里，正在运行的请求按顺序轮流领块。排在 `position` 前面的，这一步的 token 已经安排好了，马上要在自己的块上计算。所以受害者只能从 `position` 开始往后选，正在要块的请求自己也算在内。
+#
+# ## 练习 14.2 - 腾出空间
+#
+# 难度 3/5 · 重要性 5/5 · 20 分钟 · 大约 12 行
+#
+# 写出 `make_room(self, request, num_tokens, position, draft)`。请求拿到块就返回 True；没拿到、也不再运行，就返回 False。
+#
+# - `self.kv.append(request, num_tokens)` 去拿块。它返回要做的拷贝，把它们加进列表 `draft.cache_ops`；拿不到就抛出 `NoFreeBlocksError`，这时什么都没有变。
+# - 拿不到就调用 `self.pick_victim(...)` 选一个，再调用 `self.preempt(victim, draft)`。一直做到拿到为止。
+# - 受害者可能就是请求自己。那就到此为止。
+# - 如果 `self.running` 里没有别人，说明整个池子都归它，却还是不够。调用 `self.end(request)`，它会以 "capacity" 为由结束。
+#
+# 小例子：a、b、c 在运行，b 需要一个块：走的是 c，或者是 b 自己。
+
 
 # %% exercise="MyRoom"
 class MyRoom(Scheduler):
@@ -191,6 +264,27 @@ MyRoom = check("14.make_room", MyRoom)
 # Is it fair that the first keeps its blocks? Here is a polite scheduler: whoever waits gets the blocks of whoever runs. Two
 # prompts of 24 tokens do not fit together, and a step computes 8 tokens.
 
+# %% [markdown] lang="zh" en="3798aafd"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# `while True` 里面套一个 `try`。有三条路可以出来：有空间了；只剩它一个；走的是它自己。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 先试 `append`，成功就返回 True。出错时，只剩它一个吗？是就结束它，返回 False。否则在 `self.running[position:]` 里选一个，抢占它。选中的就是请求自己吗？是就返回 False。否则再试一次。
+#
+# </details>
+# <details><summary>提示 3：“it goes on until there is room”这一项不通过</summary>
+#
+# 需要两个块时，一个受害者也许只有一个块。要循环。
+#
+# </details>
+#
+# ## 永无止境
+#
+# 先来的一直占着块，公平吗？下面是一个有礼貌的调度器：谁在等，就把正在运行的块让给谁。两个提示词各 24 个 token，一起放不下，而一步只算 8 个 token。
+
 
 # %% tags=["claim-livelock"]
 class AfterYou(Scheduler):
@@ -230,6 +324,15 @@ print(timeline(ours.engine))
 # The victim's blocks are freed, and its tokens are kept. When it returns, prompt and answer so far are **one prompt**. How
 # much work is that?
 
+# %% [markdown] lang="zh" en="e8558742"
+# 这就是**活锁**（livelock）：人人都在忙，谁也没有进展。`serve` 里有一个看门狗，连续 60 步没有产出 token 就放弃。
+#
+# 我们的调度器会有进展，道理很短。等待的不会抢正在运行的。`running` 里排第一的可以拿走其他所有人的块，却没有人能拿它的。所以排第一的总能前进，直到结束。然后轮到下一个排第一。
+#
+# ## 办法一：重算
+#
+# 受害者的块释放掉，token 留着。等它回来，提示词和已有的回答合成**一个提示词**。要算多少？猜一猜：一个请求的提示词有 100 个 token，已经回答了 61 个，这时以重算方式被抢占，没有前缀缓存。它回来以后，在说出新 token 之前要算多少个 token？
+
 # %%
 predict("14.again", value=None)
 
@@ -245,6 +348,19 @@ predict("14.again", value=None)
 # - Its `status` is `RequestStatus.PREEMPTED`. All its tokens stay.
 # - `self.waiting.add(victim)` puts it into the queue, by its arrival: in front of all that never started.
 # - Tell the plan, `draft.preempted`, and the counter, `self.counters.num_preemptions`.
+
+# %% [markdown] lang="zh" en="234ba4bd"
+# ## 练习 14.3 - 以重算方式抢占
+#
+# 难度 2/5 · 重要性 5/5 · 15 分钟 · 大约 7 行
+#
+# 写出 `preempt(self, victim, draft)`。
+#
+# - 把它从列表 `self.running` 里拿掉，列表还是原来那个列表。
+# - `self.kv.free(victim)` 归还它的块。于是它没有任何 token 还算“已计算”：`victim.num_computed_tokens`。
+# - 它的 `status` 是 `RequestStatus.PREEMPTED`。所有 token 都留着。
+# - `self.waiting.add(victim)` 把它按到达时间放进队列：排在所有从没开始过的请求前面。
+# - 告诉计划 `draft.preempted`，也告诉计数器 `self.counters.num_preemptions`。
 
 
 # %% exercise="MyPreempt"
@@ -284,8 +400,29 @@ MyPreempt = check("14.recompute", MyPreempt)
 #
 # ## Nobody can tell
 #
-# Your three methods make a scheduler. It goes into the engine with one argument. Six prompts of 200 tokens are answered with
-# 120, by a model. In 400 blocks nobody has to go; 90 are too few.
+# Your three methods make a scheduler. It goes into the engine with one argument. Four prompts of 120 tokens are answered with
+# 60, by a model. In 400 blocks nobody has to go; 40 are too few.
+
+# %% [markdown] lang="zh" en="b800683c"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 上面每提到一件事，就写一行。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# remove、free、0、PREEMPTED、add、append、+= 1。
+#
+# </details>
+# <details><summary>提示 3：“no token is lost”这一项不通过</summary>
+#
+# 不要动 `token_ids` 和 `num_prompt_tokens`。最新的 token 还没有 K 和 V，但用户已经读到了。
+#
+# </details>
+#
+# ## 谁也看不出来
+#
+# 你的三个方法合成一个调度器，用一个参数就能放进引擎。四个 120 个 token 的提示词，由模型各回答 60 个 token。有 400 个块时谁也不用走；40 个块就不够了。
 
 
 # %% tags=["claim-same-text", "claim-prefix"]
@@ -293,8 +430,8 @@ class MyScheduler(MyVictim, MyRoom, MyPreempt):
     pass
 
 
-prompts = [[(13 * i * i + 7 * who) % 2000 for i in range(200)] for who in range(6)]
-greedy = SamplingParams(temperature=0, max_tokens=120, ignore_eos=True)
+prompts = [[(13 * i * i + 7 * who) % 2000 for i in range(120)] for who in range(4)]
+greedy = SamplingParams(temperature=0, max_tokens=60, ignore_eos=True)
 
 
 def texts(**options):
@@ -304,12 +441,12 @@ def texts(**options):
 
 
 ample, before = texts(num_blocks=400)
-print(f"{'400 blocks':<22}0 preemptions, {before.num_prefill_tokens:,} prompt tokens computed")
-for words, options in (("90 blocks", {}), ("90, no prefix cache", {"enable_prefix_caching": False})):
-    answers, stats = texts(num_blocks=90, scheduler=MyScheduler, **options)
+print(f"{'400 blocks':<22}preemptions {before.num_preemptions}, prompt tokens computed {before.num_prefill_tokens}")
+for words, options in (("40 blocks", {}), ("40, no prefix cache", {"enable_prefix_caching": False})):
+    answers, stats = texts(num_blocks=40, scheduler=MyScheduler, **options)
     assert answers == ample
     print(
-        f"{words:<22}{stats.num_preemptions} preemptions, {stats.num_prefill_tokens:,} prompt tokens computed, same text"
+        f"{words:<22}preemptions {stats.num_preemptions}, prompt tokens computed {stats.num_prefill_tokens}, same text"
     )
 
 # %% [markdown] lang="en"
@@ -319,6 +456,13 @@ for words, options in (("90 blocks", {}), ("90, no prefix cache", {"enable_prefi
 # ## Watch it
 #
 # The first two requests again, with your scheduler. The rows show who computes what, the film shows the blocks.
+
+# %% [markdown] lang="zh" en="dd5a1db4"
+# 文字完全一样，一个字母都不差。有前缀缓存时，回来更便宜：释放的块在别人要用之前还能找到（第 09 课）。只是池子满的时候，别人很快就要用。
+#
+# ## 亲眼看一看
+#
+# 还是最初那两个请求，换成你的调度器。时间线的每一行显示谁在计算什么，动画显示每个块。
 
 # %%
 watched = serve(MyScheduler, two, num_blocks=6).engine
@@ -345,6 +489,13 @@ frame(watched, event["step"])
 #
 # `swap_out` and `swap_in` only plan the copies. The backend makes them, in order. Is every byte the same afterwards? And which
 # way is faster on this machine, for 480 tokens?
+
+# %% [markdown] lang="zh" en="827c3582"
+# ## 办法二：换出，再换入
+#
+# 重算等于把做好的工作扔掉。K 和 V 也可以搬到**主机内存**里的另一个块池，以后再搬回来。在 GPU 上，这块内存是锁页的（pinned），拷贝与计算同时进行。有两个先后顺序必须保证：别人写一个块之前，要先把它拷出去；请求开始计算之前，要先把它的块拷回来。
+#
+# `swap_out` 和 `swap_in` 只是计划拷贝，由后端按顺序执行。一来一回之后，每个字节都一样吗？在这台机器上，480 个 token 用哪种办法更快？
 
 # %% tags=["claim-round-trip", "claim-measured", "nbval-ignore-output"]
 engine = LLM("tiny-gqa", backend="numpy", num_blocks=40, preemption="swap", num_swap_blocks=40).engine
@@ -377,6 +528,13 @@ print(f"computing 480 tokens: {again * 1000:.0f} ms; out and in: {moved * 1000:.
 # On a GPU, a bus lies in between (**PCIe**). "Recompute is often faster than offload when PCIe is limited", you will
 # read. Is it? Two guesses:
 
+# %% [markdown] lang="zh" en="80670608"
+# 这里的“主机”和“设备”是同一块内存，所以它只说明：在计算慢的地方，拷贝很便宜。主机池子满了，受害者就改为重算。
+#
+# ## 哪种更快
+#
+# 在 GPU 上，中间隔着一条总线（**PCIe**）。你会读到：“PCIe 受限时，重算往往比换出更快。”真是这样吗？先猜两个数。第一问：把一个 8,192 个 token 的请求换出再换入，要多少毫秒？模型、每个 token 的字节数和链路速率见下面的题目。第二问：这 8,192 个 token 放在每块 16 个槽位的块里，模型有 32 层，每层的 K 和 V 分开放。换出时一共要拷贝多少片？
+
 # %%
 predict("14.swap", value=None)
 predict("14.copies", value=None)
@@ -398,6 +556,24 @@ predict("14.copies", value=None)
 # - `peak` is the FLOP/s of one GPU. All GPUs compute, each its part. All copy, each over its own link.
 #
 # Small case: 10 bytes, 5 parameters, a peak of 100 FLOP/s at MFU 1, one GPU: 200 bytes/s.
+
+# %% [markdown] lang="zh" en="49315a34"
+# 注意力在请求不长时占比很小。不算它的话，两种办法的每 token 用时是：
+#
+# $$t_\text{swap} = \frac{2 \cdot \text{kv bytes}}{\text{rate}} \qquad t_\text{again} = \frac{2 \cdot \text{parameters}}{\text{peak} \cdot \text{MFU}}$$
+#
+# 重算时，每个参数要做一次乘法和一次加法。**MFU** 是实际用到峰值算力的比例。
+#
+# ## 练习 14.4 - 平衡点
+#
+# 难度 2/5 · 重要性 4/5 · 10 分钟 · 大约 2 行
+#
+# 写出 `break_even(kv_bytes, params, peak, mfu, gpus=1)`：**一块** GPU 的链路达到多少 bytes/s 时，两种办法用时相同。
+#
+# - `kv_bytes` 是一个 token 的 K 和 V 的字节数，所有 GPU 合计。`params` 是参与计算的参数个数。
+# - `peak` 是一块 GPU 的 FLOP/s。所有 GPU 一起算，各算一份；也一起拷贝，各走各的链路。
+#
+# 小例子：10 字节，5 个参数，峰值 100 FLOP/s，MFU 为 1，一块 GPU：200 bytes/s。
 
 
 # %% exercise="break_even"
@@ -426,6 +602,23 @@ break_even = check("14.break_even", break_even)
 # <details><summary>Hint 3: "each GPU computes its part" fails</summary>
 #
 # Twice as many GPUs compute twice as fast, and copy over twice as many links. What is left of `gpus`?
+#
+# </details>
+
+# %% [markdown] lang="zh" en="5fd7f1af"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 令两个时间相等，解出速率。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 算一个 token 的秒数：`2 * params / (gpus * peak * mfu)`。一条链路上的字节数：`2 * kv_bytes / gpus`。两者相除。
+#
+# </details>
+# <details><summary>提示 3：“each GPU computes its part”这一项不通过</summary>
+#
+# GPU 多一倍，算得快一倍，拷贝的链路也多一倍。`gpus` 还剩下什么？
 #
 # </details>
 
@@ -458,6 +651,13 @@ for block in (1, 4, 16, 64, 256):
 # ([section 7.3](https://arxiv.org/abs/2309.06180)): recompute is better for small blocks, swap for large ones, and from 16 to 64
 # tokens they are alike. Longer requests speak for swap: attention makes a recompute grow faster than their K and V.
 
+# %% [markdown] lang="zh" en="33de8c80"
+# 所以那句话大多不对。32 GB/s 的链路把 Llama-3-8B 的 8,192 个 token 换出再换入，只要 67.1 ms。重算在一半峰值下要 301.6 ms，跑满峰值也要 150.8 ms。只有链路低于大约 8 GB/s 时，重算才赢。
+#
+# 什么会让链路慢到这个地步？**小拷贝**。16 个槽位的块里，一片只有 32 KiB，也就是一层的 K。这样的片要拷出去 32,768 个。如果每发起一次拷贝要多花 3 us（这是我们的假设），链路就只剩 8.14 GB/s：打平。块再小，重算赢；块再大，换出赢。
+#
+# vLLM 的论文测到的正是这样（[第 7.3 节](https://arxiv.org/abs/2309.06180)）：块小时重算更好，块大时换出更好，16 到 64 个 token 之间两者差不多。请求越长，换出越有利：注意力让重算的时间比 K 和 V 增长得更快。
+
 # %%
 panel(
     pictures.which,
@@ -476,6 +676,11 @@ picture(pictures.which, machine="Llama-3-8B, one H100", context=8192, pcie=32, b
 #
 # One request is not a service. 60 prompts of 1,000 tokens arrive, 20 a second, and each is answered with 500. The engine's
 # scheduler runs on a simulated H100 with Llama-3-8B and 2,500 blocks. The simulator copies, then computes, one after the other.
+
+# %% [markdown] lang="zh" en="893882aa"
+# ## 放到整个服务里看
+#
+# 一个请求不等于一个服务。60 个 1,000 个 token 的提示词陆续到来，每秒 20 个，每个回答 500 个 token。引擎的调度器跑在模拟的 H100 上，模型是 Llama-3-8B，有 2,500 个块。模拟器先拷贝再计算，两者不重叠。
 
 # %%
 panel(pictures.burst_seconds, blocks={2500: [1500, 2500, 3500]}, pcie={32: list(pictures.RATES)})
@@ -499,6 +704,20 @@ picture(pictures.burst_seconds, blocks=2500, pcie=32)
 #
 # A **watermark** keeps a share of the blocks free when somebody starts. First a guess:
 
+# %% [markdown] lang="zh" en="a4c6dac7"
+# 链路慢时重算更快，链路快时换出更快。但看看差别有多大：11.54 s 对 11.74 s。11 次抢占只占全部工作的一小部分。
+#
+# 所以 vLLM 现在的引擎（V1）只做重算：少一条路径，就少一处可能出错的地方。况且重算的请求和别人同在一个批里，还会先查前缀缓存。
+#
+# ## 或者少放一些进来
+#
+# 会发生抢占，是因为放进来的请求以后未必都放得下。**准入规则**（admission rule）规定开始时什么必须放得下：
+#
+# - `first_chunk`：第一步要算的 token。`whole_prompt`：目前已知的全部 token。
+# - `worst_case`：提示词加上最长的回答。谁也不会被抢占。
+#
+# **水位线**（watermark）在放请求进来时，留出一定比例的块不用。先猜一猜：池子有 40 个块，每块 16 个槽位。提示词 100 个 token，回答最多 200 个。要让谁也不会被抢占，最多几个请求能一起开始？
+
 # %%
 predict("14.worst_case", value=None)
 
@@ -520,6 +739,13 @@ for blocks in (2500, 1500):
 # not allowed, let fewer start, or turn requests away.
 #
 # ## When preemption cannot help
+
+# %% [markdown] lang="zh" en="a2d2a41f"
+# 有 2,500 个块时，谨慎的代价很高：按最坏情况准入，池子有三分之一以上空着，要 14.78 s，而不是 11.74 s。冒这个险值得。
+#
+# 只有 1,500 个块时正好相反：有 28,066 个 token 要重算，**所有人做完的时间，比完全不抢占还晚**。再看停顿：受害者的用户要在一句话中间等大约四秒。如果不允许这样，就少放一些进来，或者拒绝一部分请求。
+#
+# ## 抢占帮不上忙的时候
 
 # %% tags=["claim-too-large"]
 small = LLMEngine(EngineConfig(num_blocks=4, block_size=4), AuditBackend())
@@ -550,6 +776,28 @@ for name, why in alone.ended.items():
 # - `serve(Scheduler, ...)` with many blocks says what the answers should be.
 #
 # Here is one of the fourteen:
+#
+# ```python
+# def preempt(self, victim, draft):
+#     super().preempt(victim, draft)
+#     del victim.token_ids[victim.num_prompt_tokens:]
+# ```
+
+# %% [markdown] lang="zh" en="7019fc89"
+# 比池子还大的提示词，一来就被拒绝。长到池子放不下的回答，以 "capacity" 结束：已经说出的留给用户，其他请求继续。如果抢占它，就成了一个请求的活锁：它回来时，面对的还是同一个池子。
+#
+# ## 练习 14.5 - 找出 bug
+#
+# 难度 4/5 · 重要性 4/5 · 25 分钟 · 大约 25 行
+#
+# 写一些测试，让坏的调度器过不了。你的函数会拿到一个类。如果它是坏的，就抛出 AssertionError。等着你的有十四个坏的和三个正确的。
+#
+# - `run = serve(scheduler, [(8, 12), (8, 12)], 6)` 用 6 个块、每块 4 个槽位服务两个请求。长时间没有产出 token 时，它抛出 `Stuck`。你的测试里出现任何错误，都算抓到了。
+# - `run.tokens["b"]`、`run.ended["b"]`，以及结束时的 `run.num_free`。`run.steps[5]` 是 `({"a": 1}, ["b"])`：第 5 步里 a 算了一个 token，b 被抢占。`run.num_preemptions`。
+# - 选项：`max_num_seqs`、`max_num_batched_tokens`、`enable_prefix_caching`、`preemption="swap"` 配合 `num_swap_blocks`、`n`。
+# - 给 `serve(Scheduler, ...)` 很多块，就知道回答应该是什么。
+#
+# 下面是十四个中的一个：
 #
 # ```python
 # def preempt(self, victim, draft):
@@ -609,6 +857,23 @@ my_tests = bugs_caught(my_tests, "14")
 #
 # </details>
 
+# %% [markdown] lang="zh" en="bc1f8fa4"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 每个漏网的 bug，检查都会告诉你该看哪里。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 写一个辅助函数，在紧张的池子和宽裕的池子里各跑一遍，比较 token、结束原因和空闲块。然后用很多小例子：两个、三个、单独一个、`n=2`、换出。
+#
+# </details>
+# <details><summary>提示 3：正确的调度器被拒绝了</summary>
+#
+# 只比较用户看得到的东西，以及谁被抢占。块的编号与别人无关。
+#
+# </details>
+
 # %% [markdown] lang="en" tags=["self-check"]
 # ## Check yourself
 #
@@ -624,6 +889,21 @@ my_tests = bugs_caught(my_tests, "14")
 #
 # </details>
 
+# %% [markdown] lang="zh" en="a6f120cc"
+# ## 自测
+#
+# 1. 为什么走的是最后开始的，而不是占块最多的？
+# 2. 哪两条规则让活锁不可能发生？
+# 3. 链路 4 GB/s，H100 上跑 Llama-3-8B，换出还是重算？
+#
+# <details><summary>答案</summary>
+#
+# 1. 占块最多的，损失也最大，而且往往来得早：它会比排在后面的做完得更晚。
+# 2. 等待的不从正在运行的那里拿任何东西；排第一的可以从其他所有人那里拿。
+# 3. 重算：请求不长时，平衡点在 8.07 GB/s。
+#
+# </details>
+
 # %% [markdown] lang="en" tags=["in-production", "limits"]
 # ## In production
 #
@@ -632,10 +912,10 @@ my_tests = bugs_caught(my_tests, "14")
 # | here | vLLM (V1) | SGLang |
 # |---|---|---|
 # | victim | `running.pop()`; with priorities the largest `(priority, arrival_time)` | `retract_decode`: least output, then longest prompt |
-# | recompute | `_preempt_request`, into `waiting` in front | `reset_for_retract`, into the queue |
-# | swap | none in the scheduler | none in the scheduler |
-# | who starts | what fits now, with a watermark | a guess at the length of answers, `new_token_ratio` |
-# | counter | `vllm:num_preemptions_total` | `num_retracted_reqs` |
+# | recompute | `_preempt_request`, to the front of `waiting` | `reset_for_retract`, back into the queue |
+# | swap | none in the scheduler | on a separate decode server only: `offload_kv_cache` |
+# | who starts | whose whole prompt fits: `scheduler_reserve_full_isl`; `watermark`, 0 by default | a guess at the length of answers: `new_token_ratio` |
+# | counter | `vllm:num_preemptions_total` | `sglang:num_retracted_requests_total` |
 #
 # vLLM before V1 swapped groups of several sequences, and recomputed single ones. Its warning named the mode, and its
 # [guide](https://docs.vllm.ai/en/v0.9.1/configuration/optimization.html) says what to do: more memory, or fewer requests at once.
@@ -646,6 +926,28 @@ my_tests = bugs_caught(my_tests, "14")
 # > - The host: its memory bandwidth, and several GPUs behind one switch.
 # > - A real service. The burst is made up, and 3 us a copy is an assumption.
 # > - Offloading for another reason: K and V on the host as a larger prefix cache.
+
+# %% [markdown] lang="zh" en="3808bf4e"
+# ## 在生产系统中
+#
+# 名称以 2026 年 vLLM 和 SGLang 的 main 分支为准。
+#
+# | 本课 | vLLM（V1） | SGLang |
+# |---|---|---|
+# | 受害者 | `running.pop()`；有优先级时取 `(priority, arrival_time)` 最大的 | `retract_decode`：回答最短的，其次是提示词最长的 |
+# | 重算 | `_preempt_request`，放到 `waiting` 最前面 | `reset_for_retract`，回到队列 |
+# | 换出 | 调度器里没有 | 只在独立的解码服务器上：`offload_kv_cache` |
+# | 谁能开始 | 整个提示词放得下的：`scheduler_reserve_full_isl`；`watermark` 默认为 0 | 估计回答长度：`new_token_ratio` |
+# | 计数器 | `vllm:num_preemptions_total` | `sglang:num_retracted_requests_total` |
+#
+# V1 之前的 vLLM，对有多条序列的一组用换出，对单条序列用重算。它的警告里写着用的是哪种方式，它的[指南](https://docs.vllm.ai/en/v0.9.1/configuration/optimization.html)说明该怎么办：增加内存，或者减少同时运行的请求。
+#
+# > **这一课没有说明的事**
+# >
+# > - 重叠。别人计算时，拷贝可以同时进行。这会让换出更有利。
+# > - 主机这一侧：内存带宽，以及一个交换机后面接好几块 GPU。
+# > - 真实的服务。这批请求是编出来的，每次拷贝 3 us 是假设。
+# > - 出于别的目的换出：把主机上的 K 和 V 当成更大的前缀缓存。
 
 # %% [markdown] lang="en" tags=["question"]
 # ## Questions that people ask
@@ -668,6 +970,25 @@ my_tests = bugs_caught(my_tests, "14")
 #
 # </details>
 
+# %% [markdown] lang="zh" en="8c4d671f"
+# ## 常见问题
+#
+# <details><summary>抢占算错误吗？</summary>
+#
+# 不算：没有人得到错误的回答。它说明放进来的请求超出了容量。偶尔几次代价很小，源源不断就不好了。
+#
+# </details>
+# <details><summary>temperature 不是 0 时，文字会变吗？</summary>
+#
+# 在这里不会：一次采样取决于种子和位置，与同时运行的还有谁无关。如果引擎让所有请求共用一个随机数流，回答就可能不同。
+#
+# </details>
+# <details><summary>为什么不只释放受害者最后几个块？</summary>
+#
+# 可以这样做。但每个 token 都要对前面所有 token 做注意力，那几个块回来之前，它没法继续。整个请求一起处理更简单，别人也能一次拿到全部空间。
+#
+# </details>
+
 # %% [markdown] lang="en"
 # ## In three lines
 #
@@ -678,9 +999,9 @@ my_tests = bugs_caught(my_tests, "14")
 # | term | Chinese | what people say | what it is |
 # |---|---|---|---|
 # | preemption | 抢占 | "eviction" | a running request gives up its blocks and comes back later |
-# | victim | 被抢占者 | "LIFO" | the one that started last, or the least important |
+# | victim | 受害者 | "LIFO" | the one that started last, or the least important |
 # | recompute | 重算 | "drop and redo" | tokens kept, K and V computed again as a prompt |
-# | swap | 换出与换入 | "offload" | K and V in host memory until there is room |
+# | swap | 换出/换入 | "offload" | K and V in host memory until there is room |
 # | livelock | 活锁 | "thrashing" | everybody works, nobody progresses |
 # | watermark | 水位线 | "headroom" | blocks kept free when somebody starts |
 #
@@ -689,3 +1010,23 @@ my_tests = bugs_caught(my_tests, "14")
 # *Research:* guess the length of answers from those seen. How much closer to full can the pool run?
 #
 # **Back:** [13 · Chunked prefill](lessons/13_chunked_prefill.ipynb) · **Next:** [15 · The whole engine](lessons/15_whole_engine.ipynb)
+
+# %% [markdown] lang="zh" en="780b5e8c"
+# ## 三句话小结
+#
+# - 最后开始的先走，token 留着，排在队列前面等；从文字上谁也看不出来。
+# - 排第一的总能前进：活锁就这样被排除了。
+# - 总线正常时，换出胜过重算。而准入规则决定多久才用得上它们一次。
+#
+# | 术语 | 英文 | 常见的说法 | 含义 |
+# |---|---|---|---|
+# | 抢占 | preemption | “eviction” | 正在运行的请求让出块，以后再回来 |
+# | 受害者 | victim | “LIFO” | 最后开始的，或最不重要的那个请求 |
+# | 重算 | recompute | “drop and redo” | token 留着，K 和 V 当作提示词重新计算 |
+# | 换出/换入 | swap | “offload” | K 和 V 放在主机内存里，等有空间再回来 |
+# | 活锁 | livelock | “thrashing” | 人人都在忙，谁也没有进展 |
+# | 水位线 | watermark | “headroom” | 放请求进来时留着不用的块 |
+#
+# **开放练习。** *简单*：画出最长停顿随水位线的变化。*中等*：写一个 `preempt`，对每个请求按平衡点决定换出还是重算，并在模拟器里试一试。*研究*：从见过的回答猜测回答的长度。池子能再用满多少？
+#
+# **上一课：** [13 · 分块预填充](lessons/13_chunked_prefill.ipynb) · **下一课：** [15 · 完整的引擎](lessons/15_whole_engine.ipynb)
