@@ -69,15 +69,15 @@ print(timeline(static.result))
 # row is computed for 17 more steps, for nobody. And user 4 waits 20 steps beside rows that nobody needs.
 #
 # A static batch is a rectangle. A **slot** is room for one token in one row. Prompts are filled up to the longest one, and
-# rows that are done up to the longest answer. That filling is **padding**. A batch of $n$ requests with prompts $p_i$ and
-# answers $o_i$ has
+# rows that are done up to the longest answer. That filling is **padding**. For $n$ requests with prompts $p_i$ and answers
+# $o_i$, count the slots:
 #
 # $$\text{computed} = n \times (\max p + \max o - 1) \qquad \text{needed} = \sum_i (p_i + o_i - 1)$$
 #
-# slots, and the rest is wasted. The $-1$: the last token of an answer is sampled, and never computed. A guess first:
+# The rest is wasted. Why $-1$? The last token of an answer is sampled, and never computed. A guess first:
 
-# %% [markdown] lang="zh" en="578ebbf6"
-# 一行是一个用户，一列是一步；第一步把整个提示词算完。用户 0 在 3 步之后就有了完整的回答，可他那一行又算了 17 步，算给谁也不要。而用户 4 干等了 20 步，旁边的行却没有人需要。
+# %% [markdown] lang="zh" en="23dba3b7"
+# 一行是一个用户，一列是一步；第一步把整个提示词算完。用户 0 在 3 步之后就有了完整的回答，可他那一行又白算了 17 步。而用户 4 干等了 20 步，旁边那些行却早就没人需要了。
 #
 # 静态批是一个矩形。一个**槽位**，是一行里放一个 token 的位置。短的提示词补齐到最长的那个，已经结束的行补齐到最长的回答。补上去的这些就是**填充**（padding）。一个批有 $n$ 个请求，提示词长 $p_i$，回答长 $o_i$，那么
 #
@@ -459,7 +459,7 @@ for batch in (1, 8, 32, 128):
 # `schedule_waiting(self, draft)`：只要还有预算，就让在等的请求开始：
 #
 # - `self.next_in_line()` 是队首的请求，没有就是 `None`。
-# - 如果已经有别的请求在跑，它需要席位：`self.num_seats_taken` 加 `request.num_seqs`，最多是 `self.config.max_num_seqs`。还需要块：`self.admit(request)`。**如果没有请求在跑，这两样都不需要。**为什么？
+# - 如果已经有别的请求在跑，它需要席位：`self.num_seats_taken` 加 `request.num_seqs`，最多是 `self.config.max_num_seqs`。还需要块：`self.admit(request)`。**如果没有请求在跑，这两样都不需要。** 为什么？
 # - `self.start(request, draft)` 给它块和第一段。返回 False，说明这一步放不下它。
 # - 遇到放不下的，循环就结束。谁也不能插队。
 
@@ -894,7 +894,7 @@ my_tests = bugs_caught(my_tests, "12")
 #
 # </details>
 #
-# ## 给真实的模型用上
+# ## 放到真实的模型上
 #
 # 你的调度器，加上我们用老小说训练出来的玩具模型：五个用户，两个席位。
 
@@ -1032,7 +1032,7 @@ predict("12.who_waits", value=None)
 # %% [markdown] lang="zh" en="2ff1b2ac"
 # ## 三句话总结
 #
-# - 静态批要等最长的回答：算给谁也不要，其余的人都在排队。
+# - 静态批要等最长的回答：结束了的行还在白算，其余的人还在排队。
 # - 每一步都重新决定：先给每个在跑的请求一个 token，再按顺序让在等的开始，只要席位、块和预算都放得下。
 # - ITL 是延迟，吞吐量是速率；不说明工作负载的倍数，不算事实。
 #
