@@ -39,7 +39,7 @@ def _equals_loops(
             want = slow_attention(q[None, None].astype(float), past_k, past_v, scale, length - 1)[0, 0]
             steps = f", a key in {apart[0] * size} numbers, a value in {apart[1] * size}"
             case = (
-                f"{length} keys of size {size}, scale {scale}, NaN behind the last"
+                f"{length} key{'s' * (length > 1)} of size {size}, scale {scale}, NaN behind the last"
                 + steps * (apart != (1, 1))
                 + ", scores below 0" * below
             )
