@@ -81,8 +81,8 @@ GQA = Exercise(
     properties=[
         Property(GROUP, attends(Cache((64,), (16, 1), page=16, size=16), Cache((128,), (32, 2), page=16, size=16, loud=0.5))),
         Property(PADDED, _pads),
-        Property(LARGE, attends(*LARGE_SCORES)),
         Property(UNLIKE, attends(Cache((64,), (2, 1), page=16, sharp=60.0), Cache((128,), (4, 2), page=16, sharp=60.0, loud=0.1))),
+        Property(LARGE, attends(*LARGE_SCORES)),
         Property(RAGGED, attends(Cache((1,), (1, 1)), Cache((5,), (1, 1)), Cache((7,), (3, 1), page=1, size=10), Cache((1, 5, 66), (6, 2)))),
         Property(ONCE, _reads_once),
         Property(WINDOW, attends(*(Cache((n,), (1, 1), window=w) for n in (5, 70) for w in (1, 6, 64, 200)), Cache((5, 70), (4, 2), window=6))),
@@ -99,7 +99,7 @@ GQA = Exercise(
         Mutant("16 rows and no more", _instead(("BLOCK_H=max(16, triton.next_power_of_2(H // K))", "BLOCK_H=16")), PADDED, "A group of 20 needs 32 rows."),
         Mutant("one maximum for all heads", _instead(("tl.maximum(top, tl.max(s, 1))", "tl.maximum(top, tl.max(tl.max(s, 1), 0))")), UNLIKE, "Beside a head with large scores, those of another vanish."),
         Mutant("rows over the neighbour's heads", _instead(("d[None, :], out, mask=rows)", "d[None, :], out, mask=(h < tl.num_programs(0) * GROUP) & (d < D)[None, :])")), PADDED, "Only the order of the programs hides it: the neighbour may be first."),
-        Mutant("no maximum", _instead(("new_top = tl.maximum(top, tl.max(s, 1))", "new_top = tl.zeros([BLOCK_H], tl.float32)")), LARGE, "e to the 90 is more than a float32 holds."),
+        Mutant("no maximum", _instead(("new_top = tl.maximum(top, tl.max(s, 1))", "new_top = tl.zeros([BLOCK_H], tl.float32)")), UNLIKE, "e to the 90 is more than a float32 holds."),
         Mutant("the maximum starts at 0", _instead(('tl.full([BLOCK_H], float("-inf"), tl.float32)', "tl.zeros([BLOCK_H], tl.float32)")), LARGE, "If all scores are far below, all weights vanish."),
         Mutant("the sum in float16", _instead(("        top = new_top\n", "        top = new_top\n        out = out.to(v.dtype).to(tl.float32)\n")), HALF, "A float16 ends at 65,504, and keeps 11 bits."),
         Mutant("weights as they are", _instead(("weights.to(v.dtype)", "weights")), HALF, "tl.dot wants two tiles of one type."),
