@@ -1,9 +1,3 @@
-# ---
-# jupyter:
-#   course:
-#     translated: false
-# ---
-
 # %% [markdown] lang="en" tags=["goals"]
 # # 15 · The whole engine
 #
@@ -16,6 +10,19 @@
 # - write the step of an engine that survives an error, and serve a real model with the pieces that you have written;
 # - say what each idea of the course buys on a service, and why the gains do not multiply;
 # - read vLLM's source, and defend a plan for a service with a simulator.
+
+# %% [markdown] lang="zh" en="9d9d9a26"
+# # 15 · 完整的引擎
+#
+# **你写的零件，外面套一个循环，再守住一个承诺。**
+#
+# 120 到 150 分钟 · 纯 Python，不需要 GPU · 先学第 07 到 09 课和第 12 到 14 课
+#
+# 学完这一课，你能够：
+#
+# - 写出引擎的一步，出了错也不垮，并用自己写的零件服务一个真实的模型；
+# - 说出课程里的每个想法对一项服务有多大用处，以及这些收益为什么不能相乘；
+# - 读懂 vLLM 的源码，并用模拟器为一份服务方案辩护。
 
 # %%
 import importlib.util
@@ -38,6 +45,11 @@ from mini_engine.workload import load_trace
 # ## The pain
 #
 # Here is the loop that many people write around a model. Three users are served. Then, once, the GPU runs out of memory.
+
+# %% [markdown] lang="zh" en="881f539e"
+# ## 痛点
+#
+# 很多人会在模型外面写这样一个循环。三个用户正在接受服务。然后，GPU 内存不够了，只有一次。
 
 
 # %% tags=["claim-failed-step"]
@@ -88,11 +100,21 @@ print("tokens that each has got:", {name: len(tokens) for name, tokens in answer
 # So a step has two ends. **Plan**: blocks change hands, nothing is computed. **Execute**: the backend computes. Then either
 # **commit**, and everything becomes true, or **roll back**, as if nothing had been planned.
 
+# %% [markdown] lang="zh" en="f10d9189"
+# 只有一次前向失败，从此谁也得不到服务。调度器为这一步分出了块和分块，这一步却没有发生，也没有人告诉它。
+#
+# ## 一步
+#
+# 所以一步有两种结局。**计划**（plan）：块换了主人，什么也没算。**执行**（execute）：后端来计算。然后要么**提交**（commit），一切生效；要么**回滚**（rollback），就像从来没有计划过。
+
 # %% tags=["diagram"]
 svg(*pictures.life_of_a_step())
 
 # %% [markdown] lang="en"
 # First a guess.
+
+# %% [markdown] lang="zh" en="e23cd181"
+# 先猜一猜。一个 100 个 token 的提示词，每步算 16 个 token。第三步失败了。之后有多少个 token 记为已算？
 
 # %%
 predict("15.rollback", value=None)
@@ -106,13 +128,30 @@ predict("15.rollback", value=None)
 #
 # - `self.backend.apply_ops(plan.cache_ops)` moves blocks. That comes first: the pass reads what was moved.
 # - `self.build(plan)` makes the arrays, and `self.backend.execute(arrays)` runs **one** pass over all chunks.
-# - A chunk is `(request_id, index, start, num_tokens)`. Its sequence is `self.scheduler.requests[request_id, index]`.
+# - A chunk is `(request_id, index, start, num_tokens)`. Its sequence is `sequence = self.scheduler.requests[request_id, index]`,
+#   of which `sequence.num_tokens` tokens are known.
 # - `self.sample(result, sequences)` draws one token for each of these sequences. Give it those whose **last known token** is
 #   computed now, in the order of the plan.
 #
 # Return what `sample` returns. A plan without chunks runs no pass, and returns `{}`.
 #
 # Small case: a prompt of 3 tokens with a budget of 2. The first chunk gives no token, the second gives one.
+
+# %% [markdown] lang="zh" en="3c0ca317"
+# ## 练习 15.1 - 执行一个计划
+#
+# 难度 3/5 · 重要性 5/5 · 15 分钟 · 大约 9 行
+#
+# 写 `execute(self, plan)`。`EngineLab` 就是拆开的引擎：
+#
+# - `self.backend.apply_ops(plan.cache_ops)` 搬动块。它要最先做：前向要读搬过来的内容。
+# - `self.build(plan)` 生成数组，`self.backend.execute(arrays)` 对所有分块只跑**一次**前向。
+# - 一个分块是 `(request_id, index, start, num_tokens)`。它的序列是 `sequence = self.scheduler.requests[request_id, index]`，序列已知的 token 有 `sequence.num_tokens` 个。
+# - `self.sample(result, sequences)` 给每个序列采样一个 token。只把**最后一个已知 token** 在这一步算到的序列交给它，按计划里的顺序。
+#
+# 返回 `sample` 返回的东西。没有分块的计划不跑前向，返回 `{}`。
+#
+# 小例子：提示词有 3 个 token，token 预算是 2。第一个分块得不到 token，第二个得到一个。
 
 
 # %% exercise="MyExecute"
@@ -125,9 +164,9 @@ class MyExecute(EngineLab):
             return {}
         complete = []
         for request_id, index, start, num_tokens in plan.chunks:
-            request = self.scheduler.requests[request_id, index]
-            if start + num_tokens == request.num_tokens:
-                complete.append(request)
+            sequence = self.scheduler.requests[request_id, index]
+            if start + num_tokens == sequence.num_tokens:
+                complete.append(sequence)
         return self.sample(self.backend.execute(self.build(plan)), complete)
         ### END SOLUTION
 
@@ -138,13 +177,13 @@ MyExecute = check("15.execute", MyExecute)
 # %% [markdown] lang="en"
 # <details><summary>Hint 1: where to look</summary>
 #
-# A sequence knows `request.num_tokens` tokens. This step computes up to `start + num_tokens`.
+# Of a sequence `sequence.num_tokens` tokens are known. After this step `start + num_tokens` of them are computed.
 #
 # </details>
 # <details><summary>Hint 2: the steps</summary>
 #
 # Apply the operations. If there are no chunks, return `{}`. Collect the sequences for which `start + num_tokens` is
-# `request.num_tokens`. Build, execute, sample.
+# `sequence.num_tokens`. Build, execute, sample.
 #
 # </details>
 # <details><summary>Hint 3: "who is computed in part gets none" fails</summary>
@@ -163,6 +202,33 @@ MyExecute = check("15.execute", MyExecute)
 # - While `self.scheduler.requests` is empty, plan nothing. `told()` may have something all the same: somebody was aborted.
 # - If the pass fails, roll back, and let the error go on to the caller. Ctrl-C counts: it is no `Exception`.
 # - If planning fails there is nothing to roll back.
+
+# %% [markdown] lang="zh" en="48f42192"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 一个序列已知的 token 有 `sequence.num_tokens` 个。这一步之后，其中 `start + num_tokens` 个已经算完。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 先执行搬动。没有分块就返回 `{}`。收集 `start + num_tokens` 等于 `sequence.num_tokens` 的序列。然后生成数组、执行、采样。
+#
+# </details>
+# <details><summary>提示 3：“who is computed in part gets none”这一项不通过</summary>
+#
+# 半个提示词没有下一个 token。只给算完的序列采样，按它们的分块的顺序。
+#
+# </details>
+#
+# ## 练习 15.2 - 一步
+#
+# 难度 3/5 · 重要性 5/5 · 15 分钟 · 大约 10 行
+#
+# 写 `step(self)`。你手里有 `self.plan()`、你写的 `self.execute(plan)`、`self.commit(plan, tokens)`、`self.rollback(plan, error)`，还有 `self.told()`：所有有变化的请求的输出。
+#
+# - `self.scheduler.requests` 为空时，什么也不计划。`told()` 仍然可能有内容：有人被中止了。
+# - 前向失败就回滚，并让错误继续传给调用者。Ctrl-C 也算：它不是 `Exception`。
+# - 计划本身失败时，没有东西可以回滚。
 
 
 # %% exercise="MyEngine"
@@ -208,6 +274,27 @@ MyEngine = check("15.step", MyEngine)
 # you wrote in lessons 12 to 14. Paste your classes into the next cell and enter them by the id in their check. Where you have
 # kept nothing, the course's own piece stands in.
 
+# %% [markdown] lang="zh" en="ae111c93"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# `try` 只包住 `execute`。单独一个 `raise` 会把捕获的错误继续抛出去。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 如果有人在：计划；尝试执行；遇到 `BaseException` 就回滚并抛出；然后提交。无论如何都返回 `told()`。
+#
+# </details>
+# <details><summary>提示 3：“an error in planning comes through as it is”这一项不通过</summary>
+#
+# 你的 `try` 包得太宽。没有计划时，`rollback` 自己会抛出错误，把真正要紧的那个盖住。
+#
+# </details>
+#
+# ## 你的零件
+#
+# `assemble` 用 `grow`、`fork`、`cow_if_shared`、`block_hash`、`match` 和 `publish` 搭出缓存，用你在第 12 到 14 课写的东西搭出调度器。把你的类粘贴到下一个单元格，按各自检查里的 id 填进去。没有留下来的，就由课程自己的零件顶替。
+
 # %% tags=["claim-own-pieces"]
 mine = {}  # such as {"09.match": MyMatch, "13.chunk_size": MyChunks}
 MyScheduler, MyCache = assemble(mine)
@@ -236,6 +323,24 @@ print("the same as without cache and batch; blocks free:", engine.stats().num_fr
 # - `add_request` raises `ValueError` for a request that could never run. Note its id, and go on.
 # - While nobody is there, wait for the next arrival. Do not step, and do not ask the clock in a circle.
 # - Return `(outputs, refused)`: each request's last output by its id, and the ids that were refused.
+
+# %% [markdown] lang="zh" en="1a0798b5"
+# 同样的失败，这次每个人都得到了服务，一个 token 也不差。
+#
+# ## 请求想来就来
+#
+# 服务器的请求是陆续到来的，别人还在运行，就要让新来的进来。
+#
+# ## 练习 15.3 - 来了就服务
+#
+# 难度 3/5 · 重要性 4/5 · 15 分钟 · 大约 15 行
+#
+# 写 `serve(engine, arrivals, clock)`。`arrivals` 是 `(time, request_id, prompt, params)` 的列表，按时间排好。`clock()` 是现在的时间，`clock.wait_until(t)` 等到时刻 t。
+#
+# - 每一步之前，把已经来的都用 `engine.add_request(request_id, prompt, params)` 排进队列。
+# - 对永远跑不了的请求，`add_request` 抛出 `ValueError`。记下它的 id，继续。
+# - 没有人在时，等下一个到来。不要空走一步，也不要绕着圈问时钟。
+# - 返回 `(outputs, refused)`：每个请求的最后一次输出（按 id），以及被拒绝的 id。
 
 
 # %% exercise="serve"
@@ -283,6 +388,27 @@ serve = check("15.serve", serve)
 #
 # Your engine, your scheduler, your cache: six requests within a second. Beside it the course's engine, and transformers,
 # which takes one prompt after the other.
+
+# %% [markdown] lang="zh" en="3c5e8990"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 只要还有人没来，**或者** `engine.has_unfinished_requests()`，循环就继续。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 没有人在？等到第一个到来的时刻。然后，从列表开头取，只要它的时间已到。再走一步，把每个输出存到它的 id 下：后来的替换先来的。
+#
+# </details>
+# <details><summary>提示 3：“who comes joins at the next step”这一项不通过</summary>
+#
+# 每一步之前都要看看谁来了，不能只在引擎空闲时看。而且已经来的要全部放进来，不是只放一个。
+#
+# </details>
+#
+# ## 一个真实的模型
+#
+# 你的引擎、你的调度器、你的缓存：一秒之内来了六个请求。旁边是课程的引擎，还有 transformers，它一个接一个地处理提示词。
 
 
 # %% tags=["claim-real-model", "nbval-ignore-output"]
@@ -353,6 +479,13 @@ else:
 #
 # `LLM` and `SamplingParams` carry vLLM's names. Change one import, and the name of the model:
 
+# %% [markdown] lang="zh" en="94442889"
+# 三者写出的文字相同。这些速率只来自一次运行，在你的机器上，只有几个短提示词。公平的比较要靠基准测试：`benchmarks/engine_cpu.py` 用很多请求来做，并把结果存下来。
+#
+# ## 同一段脚本，换到 vLLM 上
+#
+# `LLM` 和 `SamplingParams` 用的就是 vLLM 的名字。改一行 import，再改模型的名字：
+
 # %% tags=["claim-one-import"]
 # with vLLM: from vllm import LLM, SamplingParams
 from mini_engine import LLM, SamplingParams
@@ -370,6 +503,15 @@ for output in llm.generate(["The captain stood", "It was a bright day"], params)
 #
 # Paging twice, continuous batching twice, chunked prefill twice and a half: multiplied, that is ten. People draw it as a
 # staircase. Try it. One service, one simulated A100, one option at a time.
+
+# %% [markdown] lang="zh" en="b110ca38"
+# 不同的地方：缓存的大小，这里由 `num_blocks` 或 `kv_cache_bytes` 决定，那里由 `gpu_memory_utilization` 决定。进度条这里叫 `progress`，那里叫 `use_tqdm`。其余的列在 [Reading vLLM](docs/reading_vllm.md)（英文）里，那一页还把我们的名字对应到 vLLM 的文件。
+#
+# ## “吞吐量十倍：三份收益叠加”
+#
+# 分页两倍，连续批处理两倍，分块预填充两倍半：乘起来正好十倍。人们把它画成一级级台阶。试试看。一项服务，一块模拟的 A100，一次加一个选项。
+#
+# 在这项服务上，与“静态批处理 + 预留内存”相比，只加分页能承受 1.0 倍的负载，只加迭代级调度是 11.3 倍，只加分块预填充是 11.3 倍，只加前缀缓存是 1.0 倍。四个一起能承受多少倍？
 
 # %%
 predict("15.product", value=None)
@@ -390,6 +532,9 @@ assert first[-1].capacity == second[-1].capacity
 # %% [markdown] lang="en"
 # And six services, simulated beforehand by `benchmarks/ablation.py`, on an A100 or an H100. A dash: no rate holds, not even
 # the smallest.
+
+# %% [markdown] lang="zh" en="95272697"
+# 还有六项服务，由 `benchmarks/ablation.py` 事先在模拟的 A100 或 H100 上跑好。短横表示：哪个到达率都撑不住，最小的也不行。
 
 # %% tags=["claim-six-services"]
 print(f"{'each step beside the one before it':<36}paging iteration chunks prefix   all")
@@ -415,6 +560,22 @@ for words, loads in pictures.ladders().items():
 # ## Who is there
 #
 # Requests come at a rate, and stay. How many are there?
+
+# %% [markdown] lang="zh" en="9518b0f9"
+# 第一列是每种做法能承受的负载：90% 的请求首 token 不超过半秒，其余 token 平均每个不超过 50 ms。`met` 和它右边各列，都是每秒 8 个请求时的值。
+#
+# - **先加分页，什么也换不来。** 槽位里装满了 token，可静态批处理照样让所有人等。
+# - **最后加分页，换来最多**，因为前缀缓存需要能共享的块。这份收益不单独属于其中哪一个。
+# - **分块在这里没有换来负载。** 它限制的是 token 之间的间隔：从 0.725 s 降到 0.190 s。提示词很长时，它能承受 2.8 倍的负载。
+# - **倍数由限制决定。** 同样的对话：四个一起能承受 139 倍；限制放宽，就是 59 倍。
+#
+# 所以这个说法没有依据。每个公开的倍数都有自己的基线、trace 和限制。vLLM 比的是预留内存的引擎，Orca 比的是静态批处理。这样的倍数不能相乘。要报告的是**你**得到了什么，从哪里起步，在什么上面测的。
+#
+# ## 有多少人在
+#
+# 请求以一定的速率到来，并停留一段时间。同时有多少个在？
+#
+# 每秒来 40 个请求，每个停留八秒半。平均同时有多少个在？
 
 # %%
 predict("15.little", value=None)
@@ -463,6 +624,22 @@ assert abs(engines - formula) < 0.01 * formula
 #
 # Small case: 4 a second, 7 s each, one block each, 8 blocks a GPU. 28 are there, so 4 GPUs.
 
+# %% [markdown] lang="zh" en="adf6d86c"
+# **利特尔法则**（Little's law）：在场的数量等于速率乘以停留时间。只要队列不会无限增长，它就成立。
+#
+# ## 练习 15.4 - 手算 GPU 数
+#
+# 难度 2/5 · 重要性 5/5 · 10 分钟 · 大约 5 行
+#
+# 写 `gpus_needed(rate, stay, tokens, work, num_blocks, block_size)`：平均来看，多少块 GPU 就够。
+#
+# - 每秒来 `rate` 个请求，每个停留 `stay` 秒。
+# - 一个请求最长有 `tokens` 个 token，占整块，而且全在**一块** GPU 上。一块 GPU 有 `num_blocks` 个块。
+# - 一个请求要占用 GPU `work` 秒。一块 GPU 每秒只有一秒。
+# - 至少一块 GPU。如果一块 GPU 连一个请求都放不下，抛出 `ValueError`。
+#
+# 小例子：每秒 4 个，每个停留 7 s、占一块，每块 GPU 有 8 个块。同时有 28 个在，所以要 4 块 GPU。
+
 
 # %% exercise="gpus_needed"
 def gpus_needed(rate, stay, tokens, work, num_blocks, block_size):
@@ -500,6 +677,25 @@ gpus_needed = check("15.gpus", gpus_needed)
 #
 # For the service that you will plan below, by hand, with the sizes of lesson 02 and the times of one simulated GPU:
 
+# %% [markdown] lang="zh" en="212c21ca"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# 先算一块 GPU 有几个席位：它的块放得下几个完整的请求。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 同时有 `rate * stay` 个在：除以席位数，向上取整。每秒需要 `rate * work` 秒：向上取整。取两者中大的，至少是 1。
+#
+# </details>
+# <details><summary>提示 3：“a request lies on one GPU”这一项不通过</summary>
+#
+# 8 个块放得下两个各占 3 块的请求。剩下的 2 个块，谁也放不下。
+#
+# </details>
+#
+# 下面手算你稍后要规划的那项服务，大小用第 02 课的公式，时间来自一块模拟的 GPU：
+
 # %% tags=["claim-by-hand"]
 requests = load_trace("synthetic_azure_conv.csv")
 longest = round(sum(r.num_prompt_tokens + r.num_output_tokens for r in requests) / len(requests))
@@ -521,6 +717,15 @@ for gpu in service.PRICES:
 #
 # One L40S, and more and more requests. What is in time counts: the first token within 1 s, the others within 50 ms.
 
+# %% [markdown] lang="zh" en="6fb320ab"
+# 这项服务缺的不是内存，而是时间。但平均值不知道什么叫高峰，也不知道什么叫承诺。这要靠模拟器。
+#
+# ## 负载过大
+#
+# 一块 L40S，请求越来越多。只算按时的：首 token 不超过 1 s，其余 token 平均每个不超过 50 ms。
+#
+# token 预算是 2,048 时，每秒来 4 个请求，一块 L40S 能对其中 3.8 个守住承诺。现在每秒来 8 个。每秒能对几个守住承诺？
+
 # %%
 predict("15.overload", value=None)
 
@@ -532,15 +737,30 @@ for budget in pictures.BUDGETS:
 panel(pictures.load, rate={4: list(pictures.RATES)}, budget={2048: list(pictures.BUDGETS)})
 
 # %% [markdown] lang="en"
-# Behind its capacity a server does not give less. It gives **almost nothing in time**: all wait together. The throughput looks
-# fine all the while. So a service turns people away, or has GPUs to spare.
+# Beyond its capacity a server works as hard as before. What is still in time depends on the budget of a step:
 #
-# And the budget of a step decides where that point lies. 2,048 is a common default. On this card 512 carries half as much
-# again: a step of 2,048 prompt tokens is too long for 50 ms.
+# - **2,048**, a common default: **almost nothing in time**. All share every step, and with 2,048 prompt tokens in it 50 ms are
+#   not enough. All become slow together.
+# - **512**: half as much again at its best. Steps stay short, so beyond that the first tokens are late: who comes waits at the
+#   door. It falls slowly in this half minute. In a longer rush the queue grows on.
+#
+# The throughput looks fine all the while. So a service turns people away, or has GPUs to spare.
 #
 # ## "Use a paged engine, turn prefix caching on, budget before deploying"
 #
 # Good advice? Each part has a price and a case where it does nothing.
+
+# %% [markdown] lang="zh" en="3c25cfbf"
+# 超过容量以后，服务器干的活并不变少。但什么能按时，要看一步的 token 预算：
+#
+# - **2,048**，一个常见的默认值：**几乎没有什么是按时的**。所有人共用每一步，而一步带上 2,048 个提示词 token，50 ms 就不够了。所有人一起变慢。
+# - **512**：最好时多承受一半。步一直很短，所以超过容量后，迟到的是首 token：新来的在门口等。在这半分钟里降得很慢；高峰持续下去，队伍会越来越长。
+#
+# 这期间，吞吐量一直看起来不错。所以一项服务要么拒绝一部分人，要么备有多余的 GPU。
+#
+# ## “用分页引擎，打开前缀缓存，部署前先定 token 预算”
+#
+# 这是好建议吗？每一条都有代价，也都有毫无作用的时候。
 
 # %% tags=["claim-best-practice"]
 row = {each.name: each for each in first}
@@ -569,6 +789,15 @@ for budget in (512, 2048):
 # Its times are a roofline with four constants. They were fitted to steps of the real engine on one part of a trace. Then it
 # predicted two parts that it had not seen.
 
+# %% [markdown] lang="zh" en="6d0a5931"
+# - **分页：要。** 在这个例子里，只加它什么也不变。但共享离不开它，而预留的槽位几乎全是空的。
+# - **前缀缓存：要。** 提示词有共享时省得很多；没有共享时，要花一点哈希的代价（第 09 课）。
+# - **token 预算：要定，而且不是定一次就完。** 它取决于显卡、长度和承诺。
+#
+# ## 模拟器可信吗？
+#
+# 它的时间来自带四个常数的屋顶线模型。常数是用真实引擎在 trace 的一部分上测得的步拟合出来的。然后它预测另外两部分，那是它没见过的。
+
 # %% tags=["claim-simulated-measured"]
 comparison, about = pictures.measured()
 print(f"{about['model']} on {about['machine']['cpu']}, one thread, {about['date']}")
@@ -594,6 +823,19 @@ picture(errors, comparison=comparison)
 #
 # The check simulates your plan on this day and on another. It accepts whatever keeps the promise on both, and costs no more
 # than 10% above the least that we found. There is more than one such plan. Use these two lines as often as you like:
+
+# %% [markdown] lang="zh" en="7fc85d88"
+# 在没见过的部分，中位数的误差最多 16.4%。这足以给两份方案排先后，却不足以保证第三位数字。而且那是 CPU：对 GPU，这里的常数是假设，取峰值 FLOP/s 的 50% 和带宽的 80%。签字之前，先测你自己的。
+#
+# ## 练习 15.5 - 规划这项服务
+#
+# 难度 4/5 · 重要性 5/5 · 30 分钟
+#
+# Llama-3-8B。最忙的半分钟里，每秒来 40 个请求，长度像聊天。你承诺其中 90%：首 token 不超过 1 s，其余 token 平均每个不超过 50 ms。
+#
+# 选择 `gpu`（三种之一）、`gpus`（块数；每块都有一份模型，分到同样多的请求）、每块的 `num_blocks`，以及 `max_num_batched_tokens`。一小时的价格：L40S 是 1，A100 是 1.8，H100 是 3.5。这些价格是我们编的。
+#
+# 检查会在这一天和另一天上模拟你的方案。只要两天都守住承诺，并且成本比我们找到的最低成本高不超过 10%，就算通过。这样的方案不止一个。下面的单元格随便用多少次都行：
 
 # %% tags=["claim-tools"]
 plan = service.Plan(gpu="l40s", gpus=10, num_blocks=14_000, max_num_batched_tokens=2048)
@@ -631,6 +873,23 @@ my_plan = check("15.plan", my_plan)
 #
 # </details>
 
+# %% [markdown] lang="zh" en="ac2eec41"
+# <details><summary>提示 1：从哪里入手</summary>
+#
+# `service.least_gpus(plan)` 能找出某一种 GPU、某个预算下要几块。先固定一种，试不同的预算。
+#
+# </details>
+# <details><summary>提示 2：步骤</summary>
+#
+# 对每一种：先看放得下多少块，再试预算 256、512、1024、2048。价格乘以最少的 GPU 数就是成本。取最便宜的。
+#
+# </details>
+# <details><summary>提示 3：“keeps it on a day that you have not seen”这一项不通过</summary>
+#
+# 你的方案在一天里刚好守住承诺。另一天稍有不同，就守不住了。加一块 GPU。
+#
+# </details>
+
 # %% tags=["claim-defended"]
 chosen = service.Plan(**my_plan())
 print(f"{chosen}, cost {chosen.cost:.1f}")
@@ -650,6 +909,18 @@ for day in service.DAYS:
 # - What did the simulator leave out? `print(summary)` says it at the end.
 #
 # And a last guess:
+
+# %% [markdown] lang="zh" en="7192622d"
+# ## 自测
+#
+# 为方案辩护，要回答四个问题。针对你的方案，写下答案：
+#
+# - 它缺的是什么：内存、读取，还是计算？第 02 和 03 课以及面板下面的文字会告诉你。
+# - 请求多五分之一会怎样？看面板里的曲线。
+# - 模拟器的哪个常数会让你改变主意？要变多少？
+# - 模拟器漏掉了什么？`print(summary)` 的末尾会说。
+#
+# 最后再猜一次。长 5、3 和 2 个 token 的提示词同时到来，每个要 4 个 token 的回答。预算很大。引擎要跑几次前向？
 
 # %% tags=["self-check"]
 predict("15.passes", value=None)
@@ -676,6 +947,28 @@ predict("15.passes", value=None)
 # > - A network, a tokenizer, a rush that lasts for an hour, a GPU that fails.
 # > - Prefill and decode on separate machines, speculative decoding, several models.
 
+# %% [markdown] lang="zh" en="6746125c"
+# ## 在生产系统中
+#
+# 名称以 2026 年 11 月的 main 分支为准。更多内容见 [Reading vLLM](docs/reading_vllm.md)（英文）。
+#
+# | 本课 | vLLM V1 | SGLang |
+# |---|---|---|
+# | `LLMEngine.step` | `EngineCore.step` | `Scheduler` 的事件循环 |
+# | `Scheduler.schedule` | `Scheduler.schedule` | `SchedulePolicy`、`PrefillAdder` |
+# | `Scheduler.commit` | `Scheduler.update_from_output` | `Scheduler.process_batch_result` |
+# | `KVCacheManager.match` | `KVCacheManager.get_computed_blocks` | `RadixCache.match_prefix` |
+# | `Scheduler.preempt` | `Scheduler._preempt_request` | `ScheduleBatch.retract_decode` |
+#
+# vLLM 没有回滚：模型里出了错，就记录下来并抛出，引擎重新启动。
+#
+# > **这一课没有说明的事**
+# >
+# > - GPU。这里没有一个时间是在 GPU 上测的。方案依据的是规格表和两个假设的效率。
+# > - 路由。我们让每块 GPU 每秒分到同样多的请求。真实的路由不会这么均匀，或者会跟着前缀走。
+# > - 网络、tokenizer、持续一小时的高峰、坏掉的 GPU。
+# > - 预填充和解码放在不同的机器上、投机解码、多个模型。
+
 # %% [markdown] lang="en" tags=["question"]
 # ## Questions that people ask
 #
@@ -692,7 +985,26 @@ predict("15.passes", value=None)
 # </details>
 # <details><summary>Why is throughput not enough to plan with?</summary>
 #
-# Because it keeps rising behind the capacity, when nobody is in time any more. Goodput falls there.
+# Because it keeps rising beyond the capacity, when fewer and fewer are in time. Goodput falls there.
+#
+# </details>
+
+# %% [markdown] lang="zh" en="7cb02e5b"
+# ## 常见问题
+#
+# <details><summary>这一步为什么不自己重试？</summary>
+#
+# 它不知道自己为什么失败。满了的 GPU 也许过一会儿就空出来，坏了的永远不会好。由调用者决定。
+#
+# </details>
+# <details><summary>留多少余量才对？</summary>
+#
+# 没有通用的答案。问问违背一次承诺要付出什么，模拟几天，看最差的那天。在这个练习里，两天之间的差别就是七块 GPU 里的一块。
+#
+# </details>
+# <details><summary>为什么只看吞吐量不够做规划？</summary>
+#
+# 因为超过容量后它还在涨，按时的请求却越来越少。有效吞吐会降下来。
 #
 # </details>
 
@@ -719,3 +1031,24 @@ predict("15.passes", value=None)
 # order. Then build what is missing here: speculative decoding, a router that knows prefixes, windowed cache groups.
 #
 # **Back:** [14 · Preemption](lessons/14_preemption.ipynb) · **From the start:** [00 · Start here](lessons/00_start_here.ipynb)
+
+# %% [markdown] lang="zh" en="6a670948"
+# ## 三句话小结
+#
+# - 计划、执行，然后提交或回滚：一步要么整个生效，要么完全没发生过。
+# - 收益取决于已经有了什么，取决于 trace 和承诺。它们不能相乘。
+# - 做一份方案：内存用利特尔法则，时间用屋顶线模型，高峰用模拟。
+#
+# | 术语 | 英文 | 常见的说法 | 含义 |
+# |---|---|---|---|
+# | 回滚 | rollback | “error handling” | 收回这一步，就像没有计划过 |
+# | 有效吞吐 | goodput | “throughput” | 每秒有多少请求满足所有限制 |
+# | 服务等级目标 | SLO | “latency target” | 一个限制，以及必须满足它的请求比例 |
+# | 利特尔法则 | Little's law | “concurrency” | 在场数量 = 速率 × 停留时间 |
+# | 消融实验 | ablation | “breakdown of the gains” | 一次一个选项，按说明的顺序 |
+#
+# **开放练习。** *简单*：按两倍的到达率做规划。GPU 也要两倍吗，够不够，多不多？*中等*：写一个调度器，把注定会迟到的请求拒之门外。负载是容量的两倍时，还剩多少有效吞吐？*研究*：提示词放在一组 GPU 上，解码放在另一组。K/V 需要搬过去，什么时候划算？
+#
+# **到这里结束，接下来做什么。** 现在整个引擎都是你的了。按这个顺序读 vLLM 的 `EngineCore.step` 和 `Scheduler.schedule`。然后把这里缺的做出来：投机解码、认得前缀的路由、带滑动窗口的缓存组。
+#
+# **上一课：** [14 · 抢占](lessons/14_preemption.ipynb) · **从头开始：** [00 · 从这里开始](lessons/00_start_here.ipynb)

@@ -182,7 +182,10 @@ def _counted(number: Fraction, unit: str) -> str:
 
 
 def _singular(unit: str) -> str:
-    """One of them: passes, token-forwards, queries. Short units such as ms have no plural."""
+    """One of them: passes, token-forwards, queries, requests/s. Short units such as ms have no plural."""
+    counted, slash, other = unit.partition("/")
+    if slash:
+        return f"{_singular(counted)}/{other}"
     if len(unit) < 4 or not unit.endswith("s"):
         return unit
     if unit.endswith("ies"):

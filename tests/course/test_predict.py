@@ -234,10 +234,12 @@ def test_a_right_answer_of_zero_is_never_a_matter_of_units(
 def test_one_is_singular(said: Callable[..., str], defined: Callable[..., None]) -> None:
     forwards = Prediction("99.forwards", "?", 15, "token-forwards", rtol=0)
     queries = Prediction("99.queries", "?", 1, "queries", rtol=0)
-    defined(PASSES, CACHE, forwards, queries)
+    rate = Prediction("99.rate", "?", 0.9, "requests/s", rtol=0.35)
+    defined(PASSES, CACHE, forwards, queries, rate)
     assert "1 pass is not it" in said("99.passes", 1)
     assert "1 token-forward is not it" in said("99.forwards", "1 token-forward")
     assert "1 query is right" in said("99.queries", 1)
+    assert "1 request/s is right" in said("99.rate", 1)
     assert "2 passes is not it" in said("99.passes", "2 passes")
     assert "1 B is not it" in said("99.cache", 1)
 
