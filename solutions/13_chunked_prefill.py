@@ -3,7 +3,7 @@
 #
 # **A long prompt comes in pieces, and everybody else goes on reading.**
 #
-# 90 to 120 minutes · plain Python, no GPU · after lessons 03 and 07; 12 helps
+# 90 to 120 minutes · plain Python, no GPU · after lessons 03, 07 and 09; 12 helps
 #
 # After this lesson you can
 #
@@ -11,12 +11,12 @@
 # - write the scheduler's `chunk_size` and run the engine on it, with the same text for every budget;
 # - choose a token budget for a limit on the gap between two tokens, and say what it costs.
 
-# %% [markdown] lang="zh" en="745a116b"
+# %% [markdown] lang="zh" en="cea28125"
 # # 13 · 分块预填充
 #
 # **长提示词分几次算，别人照样往下读。**
 #
-# 90 到 120 分钟 · 纯 Python，不需要 GPU · 先学第 03 课和第 07 课；学过第 12 课更好
+# 90 到 120 分钟 · 纯 Python，不需要 GPU · 先学第 03、07、09 课；学过第 12 课更好
 #
 # 学完这一课，你能够：
 #
@@ -88,15 +88,16 @@ picture(pictures.stall)
 # (Llama-3.1 has the shape of Llama-3 and takes longer prompts.)
 #
 # The picture is the simulator's: 70B, tensor parallel over eight H100, half of the peak FLOP/s, 80% of the bandwidth, 2 ms for
-# each step. It shows one reader's gaps between tokens, or **ITL** (inter-token latency). 1.492 s is a little less, since an
-# engine computes the output head for the last token alone, and the formula for every token.
+# each step. It shows one reader's gaps between tokens, or **ITL** (inter-token latency). 1.492 s is a little less than the
+# formula, which multiplies every token by all parameters. An engine looks embeddings up, and computes the output head for the
+# last token alone.
 #
 # And measured, here and now: the small model, eight readers, a prompt of 2,000 tokens.
 
-# %% [markdown] lang="zh" en="07babe12"
+# %% [markdown] lang="zh" en="e518df07"
 # 答案以秒计：一块 H100 要 1.63 s；70B 模型用八块 H100 要 1.52 s。“几百毫秒”说的是 8,192 个 token。（Llama-3.1 的结构和 Llama-3 相同，只是能接受更长的提示词。）
 #
-# 图来自模拟器：70B 模型，在八块 H100 上张量并行，FLOP/s 达到峰值的一半，带宽达到 80%，每步另加 2 ms。图里是一位读者相邻两个 token 之间的间隔，也就是 **token 间延迟**（inter-token latency，**ITL**）。1.492 s 比公式稍小：引擎只给最后一个 token 算输出层，公式给每个 token 都算了。
+# 图来自模拟器：70B 模型，在八块 H100 上张量并行，FLOP/s 达到峰值的一半，带宽达到 80%，每步另加 2 ms。图里是一位读者相邻两个 token 之间的间隔，也就是 **token 间延迟**（inter-token latency，**ITL**）。1.492 s 比公式稍小：公式让每个 token 都乘一遍所有参数；而在引擎里，嵌入只是查表，输出层只给最后一个 token 算。
 #
 # 再来实测，就在这台机器上：小模型，八位读者，一个 2,000 个 token 的提示词。
 
@@ -127,7 +128,8 @@ for words, budget in (("whole", 4096), ("in chunks, 128 tokens a step", 128)):
     print(f"{words:<30}longest gap {gap:4.0f} ms, the prompt's first token {ttft:4.0f} ms")
 
 # %% [markdown] lang="en"
-# The second line is what you will build. The readers wait a tenth as long, and the prompt itself a little longer.
+# The second line is what you will build. Your times will differ. Here the readers wait about a tenth as long, and the prompt
+# itself a little longer.
 #
 # ## A piece of a prompt
 #
@@ -146,8 +148,8 @@ for words, budget in (("whole", 4096), ("in chunks, 128 tokens a step", 128)):
 #
 # Small case, `chunk_mask(2, 2)`: rows `1 1 1 0` and `1 1 1 1`.
 
-# %% [markdown] lang="zh" en="db7fb34c"
-# 第二行就是你要做出来的效果。读者等待的时间只有原来的十分之一左右，长提示词自己多等一点。
+# %% [markdown] lang="zh" en="6f372f38"
+# 第二行就是你要做出来的效果。你那里的时间会有出入；在这里，读者等待的时间只有原来的十分之一左右，长提示词自己多等一点。
 #
 # ## 提示词的一段
 #
@@ -235,16 +237,15 @@ assert worst < 1e-10
 assert len(told) == 1
 
 # %% [markdown] lang="en"
-# The same up to rounding, wherever you cut. Some small engines let a chunk attend to itself alone. Their text is fluent, and
-# wrong.
+# The same up to rounding, wherever you cut. A chunk that attends to itself alone raises no error: its text is just wrong.
 #
 # ## What it costs: computing
 #
 # "Chunking costs 6% more attention work", you may read
 # ([an example](https://dev.to/ji_ai/chunked-prefill-why-one-long-prompt-stalls-every-decode-ln0)). Is that so?
 
-# %% [markdown] lang="zh" en="3c8b7c9a"
-# 不管在哪里切，除了舍入误差，结果都一样。有些小引擎让 chunk 只看自己，写出来的文本照样通顺，但是错的。
+# %% [markdown] lang="zh" en="421d13e0"
+# 不管在哪里切，除了舍入误差，结果都一样。要是 chunk 只看得见自己，什么错也不会报，只是文本不对了。
 #
 # ## 代价之一：计算
 #
@@ -266,16 +267,16 @@ for chunk, run in runs.items():
     assert run.usage.flops == runs[None].usage.flops
 
 # %% [markdown] lang="en"
-# Exactly the same, to the last FLOP. (The counter is the simulator's. It computes one row of logits, and an answer of 20 tokens.)
-# Each token sees what it saw before. The 6% are a kernel's that computes scores under the mask and throws them away. On a whole
+# Exactly the same, to the last FLOP. (The counter is the simulator's: no FLOPs for embeddings, one row of logits, and an answer
+# of 20 tokens.) Each token sees what it saw before. The 6% are a kernel's that computes scores under the mask and throws them away. On a whole
 # prompt such a kernel wastes more.
 #
 # ## What it costs: reading
 #
 # But each chunk reads the K and V of all tokens before it, again.
 
-# %% [markdown] lang="zh" en="6c4469b0"
-# 一个 FLOP 也不多。（计数来自模拟器：它只算一行 logits，并且包含一个 20 个 token 的回答。）每个 token 看见的，还是原来那些 token。那 6% 属于某一类 kernel：掩码遮住的分数它也算，算完再丢掉。同样的 kernel 去算一整个提示词，浪费得更多。
+# %% [markdown] lang="zh" en="23e16248"
+# 一个 FLOP 也不多。（计数来自模拟器：嵌入不算 FLOP，logits 只算一行，另外包含一个 20 个 token 的回答。）每个 token 看见的，还是原来那些 token。那 6% 属于某一类 kernel：掩码遮住的分数它也算，算完再丢掉。同样的 kernel 去算一整个提示词，浪费得更多。
 #
 # ## 代价之二：读取
 #
@@ -292,19 +293,19 @@ predict("13.rereads", value=None)
 # Write `reread_tokens(num_tokens, chunk)`: a prompt is computed alone, in chunks of `chunk` tokens, the last one perhaps
 # shorter. A chunk that starts at token i reads the K and V of i earlier tokens. Return the sum, as an int.
 #
-# - No loop: the check asks for millions of chunks.
+# - No loop of your own: the check asks for millions of chunks.
 # - Exact: integers only.
 #
 # Small case: 10 tokens in chunks of 4 start at 0, 4 and 8, so the answer is 12.
 
-# %% [markdown] lang="zh" en="4ff3694a"
+# %% [markdown] lang="zh" en="f52ab525"
 # ## 练习 13.2 - 重复读了多少
 #
 # 难度 2/5 · 重要性 3/5 · 10 分钟 · 大约 2 行
 #
 # 写出 `reread_tokens(num_tokens, chunk)`：单独算一个提示词，每个 chunk 有 `chunk` 个 token，最后一个可能短一些。从 token i 开始的 chunk，要读前面 i 个 token 的 K 和 V。返回总和，类型是 int。
 #
-# - 不要循环：检查会用到几百万个 chunk。
+# - 不要自己写循环：检查会用到几百万个 chunk。
 # - 要精确：只用整数。
 #
 # 小例子：10 个 token，每个 chunk 有 4 个 token，起点是 0、4、8，所以答案是 12。
@@ -334,7 +335,7 @@ reread_tokens = check("13.rereads", reread_tokens)
 # `n * (n - 1) // 2`.
 #
 # </details>
-# <details><summary>Hint 3: "exact for large numbers" fails</summary>
+# <details><summary>Hint 3: "exact and fast for large numbers" fails</summary>
 #
 # `/` makes a float, and `math.ceil` comes too late. Divide by 2 with `//`.
 #
@@ -342,7 +343,7 @@ reread_tokens = check("13.rereads", reread_tokens)
 #
 # Three ways to the same number: your formula, the bytes that the simulator counts, and the plan that it recorded.
 
-# %% [markdown] lang="zh" en="5370a12a"
+# %% [markdown] lang="zh" en="e2de8bad"
 # <details><summary>提示 1：从哪里入手</summary>
 #
 # 起点是 0、chunk、2 chunk……一共有几个？0 + 1 + ... + (n - 1) 又等于多少？
@@ -353,7 +354,7 @@ reread_tokens = check("13.rereads", reread_tokens)
 # chunk 的个数 n 等于 `num_tokens / chunk` 向上取整：`-(-num_tokens // chunk)`。总和是 `chunk` 乘以 `n * (n - 1) // 2`。
 #
 # </details>
-# <details><summary>提示 3：“exact for large numbers”这一项不通过</summary>
+# <details><summary>提示 3：“exact and fast for large numbers”这一项不通过</summary>
 #
 # `/` 得到的是浮点数，再用 `math.ceil` 已经晚了。除以 2 也用 `//`。
 #
@@ -372,7 +373,7 @@ shown = picture(pictures.rereads, starts=starts, kv_bytes=kv_bytes)
 print(f"formula: {reread_tokens(LONG, 2048):,} tokens x {kv_bytes:,} B = {formula / 1e9:.1f} GB")
 print(f"counter: {counter / 1e9:.1f} GB on eight GPUs, besides reading the weights 15 times more")
 print(f"picture: {shown.text}")
-bandwidth = get_gpu("h100-sxm").memory_bandwidth
+bandwidth = float(of.bandwidth * get_gpu("h100-sxm").memory_bandwidth)  # the simulator's 80%
 print(
     f"time: {1000 * formula / (8 * bandwidth):.1f} ms for K and V, {15 * 1000 * weights / bandwidth:.0f} ms for weights"
 )
@@ -381,8 +382,8 @@ assert shown.text.endswith(f"{formula / 1e9:.1f} GB")
 shown
 
 # %% [markdown] lang="en"
-# 245,760 tokens, 80.5 GB. It sounds like a lot. Eight GPUs read that in 3.0 ms, of 1.52 s. The weights, read 15 times more,
-# are 78 ms. And both hide behind computing, as long as a chunk is compute bound (lesson 03). Below that, they show: soon.
+# 245,760 tokens, 80.5 GB. It sounds like a lot. At 80% of the bandwidth, eight GPUs read that in 3.8 ms, of 1.52 s. The weights,
+# read 15 times more, are 97 ms. And both hide behind computing, as long as a chunk is compute bound (lesson 03). Below that, they show: soon.
 #
 # ## Riding along
 #
@@ -391,16 +392,16 @@ shown
 # it **stall-free batching**.
 #
 # In letters: two readers, r and s, and a prompt of 40 tokens, whole or with 12 tokens a step. In the picture: three readers
-# and our prompt on the simulated machine, drawn to scale in time.
+# and our prompt on the simulated machine, drawn to scale in time. A thin grey bar is the wait for a step to end.
 
-# %% [markdown] lang="zh" en="30a293af"
-# 245,760 个 token，80.5 GB，听起来很多。但八块 GPU 读完只要 3.0 ms，而总共要 1.52 s。权重多读了 15 遍，是 78 ms。只要 chunk 还是计算受限（第 03 课），这两样都藏在计算后面。chunk 再小，它们就会露出来，后面会看到。
+# %% [markdown] lang="zh" en="86e5fd8b"
+# 245,760 个 token，80.5 GB，听起来很多。但按带宽的 80% 算，八块 GPU 读完只要 3.8 ms，而总共要 1.52 s。权重多读了 15 遍，是 97 ms。只要 chunk 还是计算受限（第 03 课），这两样都藏在计算后面。chunk 再小，它们就会露出来，后面会看到。
 #
 # ## 搭车
 #
 # 所以提示词可以分几段来，一步里剩下的位置让给别人。每一步有一个大家共用的 **token 预算**：`max_num_batched_tokens`。读者每人要一个 token，剩下的都给提示词。Sarathi-Serve 把这叫做**无停顿批处理**（stall-free batching）。
 #
-# 先用字母画出来：两位读者 r 和 s，一个 40 个 token 的提示词，要么整个算，要么每步 12 个 token。再看图：三位读者和我们的长提示词，跑在模拟的机器上，横轴是真实比例的时间。
+# 先用字母画出来：两位读者 r 和 s，一个 40 个 token 的提示词，要么整个算，要么每步 12 个 token。再看图：三位读者和我们的长提示词，跑在模拟的机器上，横轴是真实比例的时间。细的灰条表示在等上一步结束。
 
 
 # %% tags=["diagram", "claim-ride-along"]
@@ -421,6 +422,8 @@ lines = {
     words: timeline(serve_readers(budget, readers=3, answer=30, arrival=0.1))
     for words, budget in (("whole", None), ("2,048 tokens a step", 2048))
 }
+for line in lines.values():
+    line.rows = dict(zip(("reader 1", "reader 2", "reader 3", "prompt"), line.rows.values()))
 picture(lambda figure: draw(figure, lines, x="seconds"), width=7.2, height=4.2)
 
 # %% [markdown] lang="en"
@@ -457,12 +460,12 @@ for kind in (Greedy, Scheduler):
 #
 # - `num_missing`: tokens of this sequence without K and V, 1 or more. A decode misses one.
 # - `budget`: tokens that this step has left, 1 or more.
-# - `num_behind`: running sequences that are served after this one. Each is owed one token.
+# - `num_behind`: running sequences that are served after this one. Each is owed one token. For one that starts it is 0.
 # - Return how many tokens to compute now: at least 1, at most what is missing and what is left. Take all that nobody is owed.
 #
 # Small case: 40 are missing, 12 are left, 2 are behind: 10. With 20 behind: 1.
 
-# %% [markdown] lang="zh" en="52c1d778"
+# %% [markdown] lang="zh" en="82710aa2"
 # 贪心的 chunk 让两位读者都停下来（`-`），直到提示词算完。有预算，还是停顿了。
 #
 # ## 练习 13.3 - chunk 的大小
@@ -473,7 +476,7 @@ for kind in (Greedy, Scheduler):
 #
 # - `num_missing`：这个序列还有多少个 token 没有 K 和 V，至少是 1。解码时缺一个。
 # - `budget`：这一步还剩多少个 token，至少是 1。
-# - `num_behind`：排在它后面的运行中的序列有几个。每个都要给一个 token。
+# - `num_behind`：排在它后面的运行中的序列有几个。每个都要给一个 token。对刚要开始的序列，它是 0。
 # - 返回现在算多少个 token：至少 1 个，不能超过缺的，也不能超过剩下的。凡是不欠别人的，全部拿走。
 #
 # 小例子：缺 40 个，剩 12 个，后面有 2 个序列：10。后面有 20 个序列：1。
@@ -582,16 +585,17 @@ for budget in (512, 2048, 8192, None):
 # - **2,048**: 116 ms, and 1.53 s.
 # - **8,192**: 441 ms, which people see. The prompt gains little more.
 #
-# So a small budget is good for ITL, a large one for TTFT. Move the budget:
+# So a small budget is good for ITL, a large one for TTFT. Move the budget. The still picture below the panel shows 256: gaps of
+# 16.2 ms at most, and the first token after 1.80 s.
 
-# %% [markdown] lang="zh" en="53ba7d7b"
+# %% [markdown] lang="zh" en="b0f547c2"
 # 预算数的是 token，不是时间。最后一个 chunk 要对前面所有的 token 做注意力，所以要 116 ms，而第一个只要 74 ms。
 #
 # - **512**：读者几乎没感觉，31 ms。代价由长提示词自己付，也就是它的**首 token 延迟**（**TTFT**）：从 1.49 s 变成 1.65 s。
 # - **2,048**：116 ms 和 1.53 s。
 # - **8,192**：441 ms，人看得出来；提示词却没再快多少。
 #
-# 所以小预算对 ITL 好，大预算对 TTFT 好。拖动预算看看：
+# 所以小预算对 ITL 好，大预算对 TTFT 好。拖动预算看看。面板下面的静态图是预算为 256 的情形：间隔最长 16.2 ms，首 token 在 1.80 s 之后。
 
 # %%
 panel(
@@ -614,11 +618,11 @@ picture(pictures.trade_off, budget=256, prompt=LONG, width=7.2)
 # - `step_seconds(n)`: seconds of a step of n tokens, for n from 1 to `most`. More tokens never take less time. Two budgets
 #   may take equally long.
 # - Return the largest n from 1 to `most` whose step takes at most `limit`; 0 if there is none.
-# - Call `step_seconds` at most 60 times, however large `most` is.
+# - Call `step_seconds` at most 60 times. `most` goes up to `2**50`.
 #
 # Small case: n tokens take 2 + n seconds. With a limit of 5 the answer is 3.
 
-# %% [markdown] lang="zh" en="22a8cc49"
+# %% [markdown] lang="zh" en="0ad22e04"
 # ## 练习 13.4 - 最大的预算
 #
 # 难度 3/5 · 重要性 4/5 · 15 分钟 · 大约 8 行
@@ -627,7 +631,7 @@ picture(pictures.trade_off, budget=256, prompt=LONG, width=7.2)
 #
 # - `step_seconds(n)`：一步算 n 个 token 要多少秒，n 从 1 到 `most`。token 更多，时间绝不会更少；两个预算的时间可能一样长。
 # - 返回 1 到 `most` 之间最大的 n，使这一步的时间不超过 `limit`；一个也没有就返回 0。
-# - 不管 `most` 多大，`step_seconds` 最多调用 60 次。
+# - `step_seconds` 最多调用 60 次，而 `most` 可以大到 `2**50`。
 #
 # 小例子：n 个 token 要 2 + n 秒。上限是 5，答案就是 3。
 
@@ -668,10 +672,10 @@ largest_budget = check("13.budget", largest_budget)
 #
 # </details>
 #
-# The costliest step is the last one of the prompt. `last_step_seconds(n)` gives its time: a token for each of the eight
-# readers, and a chunk that ends the prompt.
+# The costliest step is the last one of the prompt. `last_step_seconds(n)` gives its time. The first eight tokens are the
+# readers'; from the ninth on they are a chunk that ends the prompt.
 
-# %% [markdown] lang="zh" en="a758d275"
+# %% [markdown] lang="zh" en="f69fd926"
 # <details><summary>提示 1：从哪里入手</summary>
 #
 # 时间从不下降，所以这是在有序的列表里查找：每调用一次，范围缩小一半。
@@ -688,7 +692,7 @@ largest_budget = check("13.budget", largest_budget)
 #
 # </details>
 #
-# 最费时的是提示词的最后一步。`last_step_seconds(n)` 给出它的时间：八位读者各一个 token，其余是提示词末尾的那个 chunk。
+# 最费时的是提示词的最后一步。`last_step_seconds(n)` 给出它的时间：前八个 token 属于八位读者，从第九个起，是提示词末尾的那个 chunk。
 
 # %% tags=["claim-limit"]
 for limit in (0.02, 0.05, 0.1):
@@ -698,20 +702,21 @@ for limit in (0.02, 0.05, 0.1):
         f"limit {1000 * limit:3.0f} ms: budget {budget:5,}, simulated gap {1000 * gap:5.1f} ms, first token {ttft:.2f} s"
     )
     assert gap <= limit
-shown = ", ".join(f"{n}: {1000 * last_step_seconds(n):.1f}" for n in (1, 64, 128, 256, 512))
+shown = ", ".join(f"{n}: {1000 * last_step_seconds(n):.2f}" for n in (1, 8, 9, 128, 256, 512))
 print(f"tokens and ms of a step: {shown}")
 flat = largest_budget(last_step_seconds, 1.01 * last_step_seconds(64), 2048)
 print(f"from 9 to {flat} tokens the same within 1%: as long as the weights are read")
 
 # %% [markdown] lang="en"
-# There is a floor: a step of one token takes 8.5 ms, since the weights are read. 128 tokens take 9.0 ms: almost free. From
-# there on computing takes over, and time grows with tokens.
+# There is a floor. A step of one token reads all weights, and has its own 2 ms: 8.5 ms. The ninth token is the prompt's. With
+# it the K and V of the long prompt are read, which makes 9.05 ms. Up to 129 tokens the rest is almost free. From there on
+# computing takes over, and time grows with tokens.
 #
 # A budget does one thing more: it bounds **activations**. They grow with the tokens of a step, and an engine must keep room for
 # the largest step it may ever run. That room is not there for the cache:
 
-# %% [markdown] lang="zh" en="83f5a2c5"
-# 时间有个下限：只有一个 token 的一步也要 8.5 ms，因为要读权重。128 个 token 是 9.0 ms，几乎白送。再往上就轮到计算说了算，时间随 token 数增长。
+# %% [markdown] lang="zh" en="c39e1538"
+# 时间有个下限。只有一个 token 的一步也要读全部权重，再加上每步固定的 2 ms：一共 8.5 ms。第九个 token 是提示词的，从它起还要读长提示词的 K 和 V，于是变成 9.05 ms。在那以后，直到 129 个 token，几乎都是白送。再往上就轮到计算说了算，时间随 token 数增长。
 #
 # 预算还管着另一件事：它限制了**激活值**（activations）的大小。激活值随一步里的 token 数增长，引擎必须为可能出现的最大一步留好空间。这块空间，缓存就用不上了：
 
@@ -781,17 +786,20 @@ for budget in (None, 2048, 512, 128, 64):
 # Difficulty 4/5 · importance 4/5 · 25 minutes · about 25 lines
 #
 # Write tests that a broken chunker cannot pass. Your function is given `make`: `make(8)` is a run with a budget of 8, with
-# blocks of 4. Raise AssertionError if it is broken. Nine broken schedulers wait, and three right ones.
+# blocks of 4. Raise AssertionError if it is broken. Nine broken schedulers wait, and four right ones.
 #
-# - Queue a request with `run.add("a", tokens, max_tokens, priority)`. The smallest priority is in front, 0 is the default.
+# - Queue a request with `run.add("a", tokens, max_tokens, priority)`. `priority` may be left out and is
+#   0 then; the smallest is in front.
 # - `run.step()` returns the chunks of one step: a list of `(name, first token, number of tokens)`. `run.finish()` returns all
 #   steps that are left.
 # - `run.answer("a")`: the tokens sampled so far. `right_answer(tokens, n)`: what they should be.
 #
-# What holds: a step keeps the budget, and uses it while tokens are missing. Each token is computed once, in order, unless it
-# was found in the cache. Whoever runs has a chunk in every step, as long as the budget has a token for each.
+# What holds: a step keeps the budget, and is full while a prompt misses tokens. Each token is computed once, in order, unless it
+# was found. (The prefix cache is on. A prompt starts behind the whole blocks that were computed before, and computes one token
+# at least.) Whoever runs has a chunk in every step, as long as the budget has a token for each.
 #
-# Here is one of the nine (a chunk that ends too soon gets a token sampled):
+# Here is one of the nine: a chunk that ends before the prompt does gets a token too. `plan.chunks` are the step's chunks, `result`
+# holds a sampled token for each, and `changed` are the requests that were due one:
 #
 # ```python
 # def commit(self, plan, result):
@@ -803,20 +811,20 @@ for budget in (None, 2048, 512, 128, 64):
 #     return changed
 # ```
 
-# %% [markdown] lang="zh" en="cd11d766"
+# %% [markdown] lang="zh" en="9a30d50e"
 # ## 练习 13.5 - 找出 bug
 #
 # 难度 4/5 · 重要性 4/5 · 25 分钟 · 大约 25 行
 #
-# 写出坏的分块调度器通不过的测试。你的函数会拿到 `make`：`make(8)` 是一次运行，预算是 8，每块 4 个槽位。如果它是坏的，就抛出 AssertionError。等着你的有九个坏的调度器，还有三个对的。
+# 写出坏的分块调度器通不过的测试。你的函数会拿到 `make`：`make(8)` 是一次运行，预算是 8，每块 4 个槽位。如果它是坏的，就抛出 AssertionError。等着你的有九个坏的调度器，还有四个对的。
 #
-# - 用 `run.add("a", tokens, max_tokens, priority)` 让一个请求排队。priority 最小的排在最前面，默认是 0。
+# - 用 `run.add("a", tokens, max_tokens, priority)` 让一个请求排队。`priority` 可以不写，那就是 0；最小的排在最前面。
 # - `run.step()` 返回一步里的 chunk：一个列表，每项是 `(name, first token, number of tokens)`，即名字、第一个 token 的位置、token 数。`run.finish()` 返回剩下的所有步。
 # - `run.answer("a")`：到目前为止采样出来的 token。`right_answer(tokens, n)`：应该是哪些 token。
 #
-# 应该成立的是：一步不超出预算；只要还缺 token，就把预算用满。每个 token 按顺序恰好算一次，除非在缓存里找到了它。只要预算够每个运行中的请求分一个 token，每一步里就都有它们的 chunk。
+# 应该成立的是：一步不超出预算；只要还有提示词缺 token，就把预算用满。每个 token 按顺序恰好算一次，除非已经在缓存里找到了。（前缀缓存是开着的：提示词从以前算过的整块之后开始，而且至少要算一个 token。）只要预算够每个运行中的请求分一个 token，每一步里就都有它们的 chunk。
 #
-# 九个里面的一个长这样（chunk 还没到提示词末尾，也给它采样了一个 token）：
+# 九个里面的一个长这样：chunk 还没到提示词末尾，也让它得到一个 token。`plan.chunks` 是这一步的 chunk，`result` 里给每个 chunk 都采样了一个 token，`changed` 是本来就该得到 token 的请求：
 #
 # ```python
 # def commit(self, plan, result):

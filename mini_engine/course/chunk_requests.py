@@ -81,6 +81,8 @@ class ChunkRun:
         return steps
 
     def answer(self, name: str) -> list[int]:
-        """The tokens that were sampled for a request so far."""
+        """The tokens that were sampled for a request so far. KeyError for a name that was never added."""
+        if name not in self._requests:
+            raise KeyError(f"answer({name!r}): no such request; there are {', '.join(self._requests) or 'none'}")
         request = self._requests[name]
         return request.token_ids[request.num_prompt_tokens :]

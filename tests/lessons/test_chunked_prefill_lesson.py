@@ -231,7 +231,7 @@ def test_a_run_refuses_what_makes_no_sense_and_ends():
             run_.add(name, prompt, tokens)
     assert [len(step) for step in run_.finish()] == [1, 1]
     assert run_.step() == []
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="no such request; there are a"):
         run_.answer("b")
 
 
@@ -239,13 +239,17 @@ def test_a_greedy_chunk_shows_its_smallest_case():
     greedy = answers13_chunk_size.scheduler_with(answers13_chunk_size.greedy)
     failed = [o for o in run(find(Exercise, "13.chunk_size"), greedy) if o.status == "no"]
     assert "num_missing=2, budget=2, num_behind=1" in failed[0].detail
+    assert "at most 1, so that each of the 1 behind" in failed[0].detail
+    late = answers13_chunk_size.scheduler_with(lambda missing, budget, behind: max(1, min(missing, budget - behind % budget)))
+    told = [o.detail for o in run(find(Exercise, "13.chunk_size"), late) if o.status == "no"]
+    assert "1: with 2 behind, a step with 2 left has none to spare" in told[0]
     kv = KVCacheManager(8, 4)
     assert greedy(EngineConfig(num_blocks=8, block_size=4), kv).chunk_size(2, 2, 1) == 2
 
 
-@pytest.mark.parametrize(("budget", "prompt"), [(64, 8192), (2048, LONG), (16_384, 8192)])
+@pytest.mark.parametrize(("budget", "prompt"), [(64, 8192), (128, 65_536), (2048, LONG), (16_384, 8192)])
 def test_the_panel_says_what_the_simulation_says(budget, prompt):
-    gap, ttft = waits(serve_readers(budget, prompt))
+    gap, ttft = waits(serve_readers(budget, prompt, answer=1500))  # so that nobody is through before the prompt
     text = pictures.trade_off(new_figure(), budget, prompt)
     assert f"longest gap {1000 * gap:,.1f} ms" in text
     assert f"its first token after {ttft:.2f} s" in text

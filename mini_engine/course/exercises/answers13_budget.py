@@ -42,6 +42,26 @@ def one_by_one(step_seconds: Seconds, limit: float, most: int) -> int:
     return n
 
 
+def doubles_first(step_seconds: Seconds, limit: float, most: int) -> int:
+    """Looks for a budget that is over by doubling, and halves from there: up to twice as many calls."""
+    high = 1
+    while high <= most and step_seconds(high) <= limit:
+        high *= 2
+    low, high = high // 2, min(high, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if step_seconds(middle) <= limit else (low, middle)
+    return low
+
+
+def by_thirds(step_seconds: Seconds, limit: float, most: int) -> int:
+    low, high = 0, most + 1
+    while high - low > 1:
+        at = low + max(1, (high - low) // 3)
+        low, high = (at, high) if step_seconds(at) <= limit else (low, at)
+    return low
+
+
 def powers_of_two(step_seconds: Seconds, limit: float, most: int) -> int:
     n = 1
     while 2 * n <= most and step_seconds(2 * n) <= limit:

@@ -72,6 +72,11 @@ def floats(num_tokens: int, chunk: int) -> int:
     return int(chunk * n * (n - 1) / 2)
 
 
+def ceil_of_a_float(num_tokens: int, chunk: int) -> int:
+    n = ceil(num_tokens / chunk)
+    return chunk * n * (n - 1) // 2
+
+
 def a_float(num_tokens: int, chunk: int) -> float:
     n = -(-num_tokens // chunk)
     return chunk * n * (n - 1) / 2

@@ -25,10 +25,19 @@ class OnATree(Scheduler):
         super().__init__(config, KVCacheManager(config.num_blocks, config.block_size, prefix_index="radix"))
 
 
+class ListedBackwards(Scheduler):
+    """Right: who is served last stands first in the list of a step."""
+
+    def schedule(self) -> StepPlan:
+        plan = super().schedule()
+        return replace(plan, chunks=plan.chunks[::-1])
+
+
 RIGHT = {
     "the engine's own": Scheduler,
     "chunk_size written another way": scheduler_with(by_sorting),
     "with a radix tree": OnATree,
+    "listed the other way round": ListedBackwards,
 }
 
 

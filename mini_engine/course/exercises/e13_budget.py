@@ -86,7 +86,11 @@ MEETS = [
 ]
 
 
-LARGE = [("n tokens take 2 + n", _line, limit, most) for most, limit in ((10**6, 64_002.5), (10**9, 2e9), (10**9, 4.5))]
+ENDLESS = 2**50  # halving asks 50 times
+LARGE = [
+    ("n tokens take 2 + n", _line, limit, most)
+    for most, limit in ((10**6, 64_002.5), (10**9, 2e9), (ENDLESS, 4.5), (ENDLESS, ENDLESS - 2.0**20 + 2))
+]
 
 
 def _machine(candidate: Budget) -> None:
@@ -133,6 +137,8 @@ BUDGET = Exercise(
         Mutant("never the most", answers.never_the_most, END, "The largest may be most itself."),
         Mutant("at least one", answers.at_least_one, TOO_LITTLE, "If even one token is too slow, say so: 0."),
         Mutant("one by one", answers.one_by_one, CALLS, "Halve the range at every call."),
+        Mutant("doubles first", answers.doubles_first, CALLS, "You know the largest budget: begin with the whole range."),
+        Mutant("thirds", answers.by_thirds, CALLS, "A third leaves two thirds to search. A half leaves a half."),
         Mutant("a nice number", answers.multiple_of_64, MACHINE, "Rounding to a nice number gives tokens away."),
     ],
     alternatives=[answers.by_bisect, answers.by_powers],

@@ -106,6 +106,15 @@ def _whole_in_one_step(make: Make) -> None:
     assert run.step() == [("a", 0, 20)]
 
 
+def _expects_an_order(make: Make) -> None:
+    run = make(8)
+    run.add("reader", [1, 2, 3], 9)
+    run.step()
+    run.add("long", range(20), 2)
+    assert run.step() == [("reader", 3, 1), ("long", 0, 7)]
+    check_chunks(make)
+
+
 ACCEPTS, REST = "right schedulers pass", "it catches every bug in the bank"
 
 CHUNK_TESTS = BugHunt(
@@ -116,8 +125,9 @@ CHUNK_TESTS = BugHunt(
     properties=CHUNK_BUGS.properties(ACCEPTS, REST),
     mutants=[
         Mutant("a prompt in one step", _whole_in_one_step, ACCEPTS, "The budget is 8 tokens."),
+        Mutant("expects an order", _expects_an_order, ACCEPTS, "Who stands first in the list of a step is not said: look for a name, or sort."),
         Mutant("looks at answers only", _answers_only, REST, "Most of these bugs leave the answer as it is."),
         Mutant("one prompt alone", _alone, REST, "Whether a decode is held up shows only when somebody decodes."),
     ],
     alternatives=[_random_requests],
-)
+)  # fmt: skip

@@ -26,6 +26,12 @@ def _scheduler(kind: MakeScheduler) -> Scheduler:
     expect(
         issubclass(kind, Scheduler), "the class", expected="class MyScheduler(Scheduler)", got=f"bases {kind.__bases__}"
     )
+    expect(
+        kind.chunk_size is not Scheduler.chunk_size,
+        "the class",
+        expected="a chunk_size of its own",
+        got="the one that the engine's scheduler has",
+    )
     return kind(EngineConfig(num_blocks=8, block_size=4), KVCacheManager(8, 4))
 
 
@@ -52,7 +58,11 @@ def _possible(got: int, missing: int, budget: int, behind: int) -> str:
 
 def _owed(got: int, missing: int, budget: int, behind: int) -> str:
     most = max(1, budget - behind)
-    return "" if got <= most else f"at most {most}, so that each of the {behind} behind can have a token"
+    if got <= most:
+        return ""
+    if budget <= behind:
+        return f"1: with {behind} behind, a step with {budget} left has none to spare"
+    return f"at most {most}, so that each of the {behind} behind can have a token"
 
 
 def _no_waste(got: int, missing: int, budget: int, behind: int) -> str:
@@ -100,6 +110,10 @@ def _in_the_engine(kind: MakeScheduler) -> None:
                 )
 
 
+class WithoutTheMethod(Scheduler):
+    """Inherits the engine's answer."""
+
+
 class LimitsLateOnes(Scheduler):
     """Lets readers go short when the prompt in front is nearly done."""
 
@@ -127,6 +141,7 @@ CHUNK_SIZE = Exercise(
         Property(ENGINE, _in_the_engine),
     ],
     mutants=[
+        Mutant("no chunk_size", WithoutTheMethod, POSSIBLE, "Write the method in the class. Without it, the engine's own answers."),
         Mutant("takes all", answers.scheduler_with(answers.takes_all), POSSIBLE, "The budget is there to be kept."),
         Mutant("may be nothing", answers.scheduler_with(answers.may_be_nothing), POSSIBLE, "With more behind than tokens left, one token still goes to who is in front."),
         Mutant("may be negative", answers.scheduler_with(answers.may_be_negative), POSSIBLE, "With more behind than tokens left, the difference is below 0."),
@@ -141,6 +156,5 @@ CHUNK_SIZE = Exercise(
     alternatives=[
         answers.scheduler_with(answers.by_cases),
         answers.scheduler_with(answers.by_sorting),
-        Scheduler,
     ],
 )  # fmt: skip

@@ -76,7 +76,7 @@ MASK = Exercise(
         Mutant("zeros and ones", answers.of_floats, WHOLE, "np.where asks for bool: numbers other than 0 are all True, and floats are not a mask."),
         Mutant("chunk only", answers.chunk_alone, LATER, "The keys of the prefix are columns too, and every row sees them."),
         Mutant("forgets the offset", answers.no_offset, LATER, "Row t is token done + t of the prompt, and sees as far as that."),
-        Mutant("blind to the prefix", answers.prefix_hidden, LATER, "Attention inside the chunk alone: a known bug, whose text looks fluent."),
+        Mutant("blind to the prefix", answers.prefix_hidden, LATER, "Attention inside the chunk alone raises no error, and the text may look fluent."),
         Mutant("one short", answers.one_short, LATER, "Row t sees done + t + 1 keys: all before the chunk, and up to itself."),
         Mutant("no decodes", answers.no_decodes, LATER, "A chunk may have one token: a decode."),
         Mutant("small prompts only", answers.up_to_eight, LOGITS, "Short tests do not see long chunks."),

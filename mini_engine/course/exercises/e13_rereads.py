@@ -14,9 +14,11 @@ Rereads = Callable[[int, int], int]
 def _counts(cases: list[tuple[int, int]], want: Callable[[int, int], int]) -> Callable[[Rereads], None]:
     def run(candidate: Rereads) -> None:
         for num_tokens, chunk in cases:
-            starts = [str(start) for start in range(0, min(num_tokens, 6 * chunk), chunk)]
-            more = ", ..." if num_tokens > 6 * chunk else ""
-            case = f"num_tokens={num_tokens:,}, chunk={chunk:,}: tokens read again; chunks start at {', '.join(starts)}{more}"
+            starts = ", ".join(map(str, range(0, min(num_tokens, 6 * chunk), chunk)))
+            starts += ", ..." if num_tokens > 6 * chunk else ""
+            if num_tokens > 10**6:
+                starts = "0, chunk, 2 chunk, ..."
+            case = f"num_tokens={num_tokens:,}, chunk={chunk:,}: tokens read again; chunks start at {starts}"
             expect_equal(candidate(num_tokens, chunk), want(num_tokens, chunk), case)
 
     return run
@@ -29,12 +31,13 @@ HUGE = [
     (5 * 10**6, 1),
     (10**17, 10**16 - 1),
     (10**17 + 1, 10**15 + 7),
+    (10**17 + 1, 10**15),  # 101 chunks; as a float it is 100.0
 ]  # few enough for sum(range(...)), too many for a loop
 ALONE, EQUAL, ODD, LARGE = (
     "one chunk reads nothing again",
     "chunks that come out even",
     "a last chunk that is shorter",
-    "a closed form, exact for large numbers",
+    "exact and fast for large numbers",
 )
 
 
@@ -64,6 +67,7 @@ REREADS = Exercise(
         Mutant("full chunks only", answers.whole_chunks, ODD, "The last, shorter chunk reads all before it too."),
         Mutant("a smooth curve", answers.smooth, ALONE, "Chunks are whole: round their number up first."),
         Mutant("a loop", answers.loop, LARGE, "It is right, and takes a step for each chunk."),
+        Mutant("math.ceil", answers.ceil_of_a_float, LARGE, "The quotient is a float already, and rounding it up comes too late."),
         Mutant("floats", answers.floats, LARGE, "A float keeps 53 bits. Use // and integers."),
     ],
     alternatives=[answers.by_divmod, answers.by_the_middle, answers.slow],

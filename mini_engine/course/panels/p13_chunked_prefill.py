@@ -7,18 +7,20 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from mini_engine.course.figures import BLUE, GREY, ORANGE
-from mini_engine.course.long_prompt import LONG, serve_readers, waits
+from mini_engine.course.long_prompt import ANSWER, LONG, READERS, serve_readers, waits
 from mini_engine.simulator import SimulationResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BUDGETS = (128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
+BUDGETS = (64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384)
 
 
 @cache
 def served(budget: int | None, long: int = LONG) -> SimulationResult:
-    return serve_readers(budget, long)
+    """Readers whose answers are long enough that they still read when the prompt is through."""
+    num_steps = long // (budget - READERS) if budget else 0
+    return serve_readers(budget, long, answer=max(ANSWER, 150 + num_steps))
 
 
 def gaps(result: SimulationResult) -> tuple[list[float], list[float]]:
@@ -44,23 +46,27 @@ def stall(figure: Figure) -> str:
 def trade_off(figure: Figure, budget: int, prompt: int) -> str:
     """What a token budget does to the readers' gaps and to the long prompt's first token."""
     result, whole = served(budget, prompt), served(None, prompt)
-    left, right = figure.subplots(1, 2, width_ratios=[1.5, 1], gridspec_kw={"wspace": 0.3, "bottom": 0.2})
+    left, right = figure.subplots(1, 2, width_ratios=[1.5, 1], gridspec_kw={"wspace": 0.3, "bottom": 0.3})
     for each, colour, words in ((whole, GREY, "whole"), (result, BLUE, f"budget {budget:,}")):
         moments, seconds = gaps(each)
         left.plot(
-            moments, [1000 * gap for gap in seconds], color=colour, linewidth=1.5, drawstyle="steps-pre", label=words
+            [moment - 1 for moment in moments],
+            [1000 * gap for gap in seconds],
+            color=colour,
+            linewidth=1.5,
+            drawstyle="steps-pre",
+            label=words,
         )
-    left.set(yscale="log", xlabel="seconds", ylabel="ms between two tokens", title=f"a prompt of {prompt:,} comes in")
-    left.set_ylim(4, 10_000)
-    left.legend(loc="upper right", fontsize=8)
+    (gap, ttft), (stalled, alone) = waits(result), waits(whole)
+    left.set(yscale="log", xlabel="seconds after the prompt came", ylabel="ms between two tokens")
+    left.set(title=f"readers, and a prompt of {prompt:,}", ylim=(4, 10_000), xlim=(-0.2, 0.2 + 1.1 * max(ttft, alone)))
+    left.legend(loc="upper center", bbox_to_anchor=(0.5, -0.28), ncols=2, fontsize=8)
     points = [waits(served(each, prompt)) for each in BUDGETS]
     right.plot([1000 * gap for gap, _ in points], [ttft for _, ttft in points], "o-", color=GREY, markersize=4)
-    gap, ttft = waits(result)
     right.plot([1000 * gap], [ttft], "o", color=BLUE, markersize=9)
-    right.set(xscale="log", xlabel="longest gap, ms", ylabel="its TTFT, s", title="budgets of 128 to 16,384")
+    right.set(xscale="log", xlabel="longest gap, ms", ylabel="its TTFT, s", title="budgets of 64 to 16,384")
     right.set_xlim(5, 10_000)
     right.set_ylim(0, 1.15 * max(ttft, *(seconds for _, seconds in points)))
-    stalled, alone = waits(whole)
     return (
         f"budget {budget:,}, a prompt of {prompt:,} tokens: longest gap {1000 * gap:,.1f} ms (whole {1000 * stalled:,.0f} ms), "
         f"its first token after {ttft:.2f} s (whole {alone:.2f} s)"
