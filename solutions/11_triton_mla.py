@@ -140,7 +140,7 @@ print(f"plain mean of the two: {outs[some].mean():.6f}")
 
 # %% [markdown] lang="en"
 # The mean is wrong: that is the missing **rescale**. And an empty part has nothing to give. Its log-sum-exp is minus infinity, so its
-# weight is 0. Its result was never computed, and 0 × NaN is NaN. So nobody may even read it.
+# weight is 0. Its result was never computed, and 0 × NaN is NaN. So nobody may multiply by it.
 #
 # ## Exercise 11.1 - one part
 #
@@ -151,13 +151,13 @@ print(f"plain mean of the two: {outs[some].mean():.6f}")
 #
 # - Store its result at `part_ptr + split * part_stride + d`, and its log-sum-exp at `lse_ptr + split`.
 # - `scale_log2` is the scale times log2(e). So scores are `q · k * scale_log2`, and powers are `tl.exp2`.
-# - A part ends anywhere, also within a tile.
-# - An empty part: its log-sum-exp is minus infinity. What its result holds is your choice.
+# - A part ends anywhere, also within a tile. K and V have steps of their own: `k_stride` and `v_stride`.
+# - An empty part: its log-sum-exp is minus infinity. What its result holds, or if it is stored at all, is your choice.
 #
 # Small case: 3 tokens in 2 parts of 16. Program 1 has none. What is its log-sum-exp if `top` and `total` keep their first values?
 
-# %% [markdown] lang="zh" en="e0bfcabd"
-# 直接求平均是错的：少了**重新缩放**（rescale）这一步。空的一段什么也贡献不了：它的 log-sum-exp 是负无穷，权重就是 0。它的结果从来没有算过，而 0 × NaN 还是 NaN。所以连读都不能读。
+# %% [markdown] lang="zh" en="232c2b78"
+# 直接求平均是错的：少了**重新缩放**（rescale）这一步。空的一段什么也贡献不了：它的 log-sum-exp 是负无穷，权重就是 0。它的结果从来没有算过，而 0 × NaN 还是 NaN。所以不能拿它去乘。
 #
 # ## 练习 11.1 - 一段
 #
@@ -167,8 +167,8 @@ print(f"plain mean of the two: {outs[some].mean():.6f}")
 #
 # - 结果存到 `part_ptr + split * part_stride + d`，log-sum-exp 存到 `lse_ptr + split`。
 # - `scale_log2` 是 scale 乘以 log2(e)。所以分数是 `q · k * scale_log2`，求幂用 `tl.exp2`。
-# - 一段可以在任何位置结束，也可能在一个 tile（分块）的中间。
-# - 空的一段：log-sum-exp 是负无穷，结果里放什么随你。
+# - 一段可以在任何位置结束，也可能在一个 tile（分块）的中间。K 和 V 各有自己的步长：`k_stride` 和 `v_stride`。
+# - 空的一段：log-sum-exp 是负无穷。结果里放什么、存不存，都随你。
 #
 # 小例子：3 个 token 分成 2 段，每段 16 个。program 1 一个也没有。如果 `top` 和 `total` 一直是初始值，它的 log-sum-exp 是多少？
 
@@ -227,7 +227,7 @@ attend_parts = check("11.partial", attend_parts)
 # %% [markdown] lang="en"
 # <details><summary>Hint 1: where to look</summary>
 #
-# Only three things change: where the loop begins, where it ends, and what is stored.
+# Four things change: where the loop begins, where it ends, what is stored, and the base: `scale_log2` and `tl.exp2`.
 #
 # </details>
 # <details><summary>Hint 2: the steps</summary>
@@ -254,10 +254,10 @@ attend_parts = check("11.partial", attend_parts)
 #
 # Small case: one number a part. Parts 10 and 20 with 3 and 5 give 0.2 · 10 + 0.8 · 20 = 18.
 
-# %% [markdown] lang="zh" en="a089590c"
+# %% [markdown] lang="zh" en="8b1836d4"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 只改三处：循环从哪里开始，到哪里结束，存什么。
+# 改四处：循环从哪里开始，到哪里结束，存什么，还有底数：`scale_log2` 和 `tl.exp2`。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
@@ -384,13 +384,14 @@ for batch, context in ((1, 131_072), (1, 8192), (1, 1024), (32, 8192), (264, 819
     )
 
 # %% [markdown] lang="en"
-# This is the engine's rule, and no search: twice as many programs as processors, at least 256 tokens a part, at most 32 parts. It looks at
-# shapes only, so the same batch is always cut the same way. A large batch has work for all anyway: one part, and no combine.
+# This is the engine's rule, and no search. Programs shall be twice as many as processors, and parts a power of 2: rounded up, at most 32, at
+# least 256 tokens each. It looks at shapes only, so the same batch is always cut the same way. A large batch has work for all anyway: one
+# part, and no combine.
 #
 # Move the sliders. When do more parts help, and when do they only cost? Try 64 sequences, then a short context.
 
-# %% [markdown] lang="zh" en="b3f8db2e"
-# 这是引擎的规则，不做搜索：program 的数量取处理器的两倍，每段至少 256 个 token，最多 32 段。它只看形状，所以同样的 batch 总是切成同样的段。batch 很大时，本来就人人有活干：只要一段，也不用合并。
+# %% [markdown] lang="zh" en="610de254"
+# 这是引擎的规则，不做搜索：让 program 的数量达到处理器的两倍，段数向上取到 2 的幂，每段至少 256 个 token，最多 32 段。它只看形状，所以同样的 batch 总是切成同样的段。batch 很大时，本来就人人有活干：只要一段，也不用合并。
 #
 # 拖动滑块。什么时候多切几段有用，什么时候只是增加代价？先试 64 个序列，再试短的上下文。
 
@@ -400,6 +401,7 @@ panel(
     sequences=(1, 1, 64),
     context={32768: [1024, 4096, 32768, 131072]},
     num_splits={32: [1, 2, 4, 8, 16, 32, 64, 128]},
+    height=4.4,
 )
 
 # %% [markdown] lang="en"
@@ -418,7 +420,7 @@ panel(
 #
 # 对 kernel 来说，这就是一个 K/V 头：键的宽度是 576，值是其中的前 512 个数。
 #
-# 猜一猜：池里的一行有 512 个数的潜在向量和 64 个数的 rope 键。一个为 K 和 V 写的 kernel，先把整行当作键加载一次，再把潜在向量当作值加载一次。一共加载了一行的多少倍？
+# 猜一猜：池里的一行有 512 个数的潜在向量和 64 个数的 rope 键。一个为 K 和 V 写的 kernel，先把整行当作键加载一次，再只把其中的潜在向量当作值加载一次。加载的数一共相当于多少行？
 
 # %%
 predict("11.twice", value=None)
@@ -436,9 +438,11 @@ svg(*pictures.one_row())
 # - A score is `(q_latent · latent + q_rope · rope) * scale_log2`: **one scale for both**. It comes from the caller, for it belongs to
 #   the query before absorption: 1 / sqrt(Dn + Dr).
 # - **Load each number once.** The check counts. A latent and a rope key want a tile each, since 576 is no power of 2.
-# - As in lesson 10: unused slots hold NaN, table tails are nonsense, a context of 0 tokens gives zeros, H may be below 16.
+# - As in lesson 10: unused slots hold NaN, table tails are nonsense, a context of 0 tokens gives zeros, H may be below 16. The pool may be
+#   float16: sums are float32, and weights want the latent's type in `tl.dot`.
+# - `input_precision="ieee"` in each `tl.dot`, or a GPU rounds float32 to 10 bits. The check cannot see that here.
 
-# %% [markdown] lang="zh" en="a216f4c9"
+# %% [markdown] lang="zh" en="f80fab4b"
 # ## 练习 11.3 - 潜在向量
 #
 # 难度 4/5 · 重要性 5/5 · 25 分钟 · 大约 28 行
@@ -449,7 +453,8 @@ svg(*pictures.one_row())
 # - 池是 [N, P, DC + DR]，潜在向量在前。块和槽位的找法和 10.3 一样，行的步长是 `stride_p`。
 # - 分数是 `(q_latent · latent + q_rope · rope) * scale_log2`：**两部分用同一个 scale**。它由调用者给出，因为它取决于吸收之前的查询：1 / sqrt(Dn + Dr)。
 # - **每个数只加载一次。** 检查会计数。潜在向量和 rope 键各用一个 tile，因为 576 不是 2 的幂。
-# - 和第 10 课一样：没用到的槽位里是 NaN，块表末尾是无意义的数，上下文为 0 个 token 时结果是 0，H 可以小于 16。
+# - 和第 10 课一样：没用到的槽位里是 NaN，块表末尾是无意义的数，上下文为 0 个 token 时结果是 0，H 可以小于 16。池可能是 float16：求和用 float32，权重在 `tl.dot` 里要换成潜在向量的类型。
+# - 每个 `tl.dot` 都写上 `input_precision="ieee"`，否则 GPU 会把 float32 舍入到 10 位。这里的检查看不出来。
 
 
 # %% exercise="latent_decode"
@@ -520,8 +525,7 @@ latent_decode = check("11.mla", latent_decode)
 # <details><summary>Hint 2: the steps</summary>
 #
 # Tiles of indices: `h[:, None]`, `c[None, :]` for the latent, `r[None, :]` for the rope key, which starts at `at + DC`. Then
-# `tl.dot(q_latent, tl.trans(latent)) + tl.dot(q_rope, tl.trans(rope))`, both with `input_precision="ieee"`. Weights times `latent` is
-# the sum.
+# `tl.dot(q_latent, tl.trans(latent)) + tl.dot(q_rope, tl.trans(rope))`. `weights.to(latent.dtype)` times `latent` is the sum.
 #
 # </details>
 # <details><summary>Hint 3: "each number is loaded once" fails</summary>
@@ -543,9 +547,10 @@ latent_decode = check("11.mla", latent_decode)
 #
 # - Any number of heads: 1, 20, 33. Padded rows are neither loaded nor stored, and their log-sum-exps are not stored.
 # - Parts are whole tiles: `tl.cdiv(tl.cdiv(length, BLOCK_N), NUM_SPLITS) * BLOCK_N` tokens each. Some may be empty.
+# - All share the work: no program loads more than its part. The check watches each, runs many shapes, and takes a while.
 # - Store results and log-sum-exps as in 11.1. Your `combine` does the rest.
 
-# %% [markdown] lang="zh" en="9cff9021"
+# %% [markdown] lang="zh" en="71ec1bdb"
 # <details><summary>提示 1：从哪里入手</summary>
 #
 # 就是你在 10.4 里写的 kernel，只有一个 K/V 头。算分数用两个 `tl.dot`，求和用一个。
@@ -553,7 +558,7 @@ latent_decode = check("11.mla", latent_decode)
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 先准备下标的 tile：`h[:, None]`；潜在向量用 `c[None, :]`；rope 键用 `r[None, :]`，从 `at + DC` 开始。然后算 `tl.dot(q_latent, tl.trans(latent)) + tl.dot(q_rope, tl.trans(rope))`，两个都要写 `input_precision="ieee"`。权重乘以 `latent` 就是加权和。
+# 先准备下标的 tile：`h[:, None]`；潜在向量用 `c[None, :]`；rope 键用 `r[None, :]`，从 `at + DC` 开始。然后算 `tl.dot(q_latent, tl.trans(latent)) + tl.dot(q_rope, tl.trans(rope))`。`weights.to(latent.dtype)` 乘以 `latent` 就是加权和。
 #
 # </details>
 # <details><summary>提示 3：“each number is loaded once”这一项不通过</summary>
@@ -574,6 +579,7 @@ latent_decode = check("11.mla", latent_decode)
 #
 # - 头数任意：1、20、33。填充（padding）的行既不加载也不存储，它们的 log-sum-exp 也不存。
 # - 每一段是整数个 tile：每段 `tl.cdiv(tl.cdiv(length, BLOCK_N), NUM_SPLITS) * BLOCK_N` 个 token。有的段可能是空的。
+# - 大家分担工作：每个 program 加载的，都不能超过自己那一段。检查会盯着每一个，而且要跑很多种形状，所以需要等一会儿。
 # - 结果和 log-sum-exp 的存法和 11.1 一样。剩下的交给你的 `combine`。
 
 
@@ -666,10 +672,10 @@ mla_decode = check("11.heads", mla_decode)
 #
 # </details>
 #
-# Which program reads which block? Twenty heads make two tiles, the second with 12 rows of padding. Move the tile of heads: what changes
-# in the pool? Then find a part that is empty.
+# Which program reads which block? Two contexts, tiles of 64 tokens, blocks of 16. Twenty heads make two tiles, the second with 12 rows of
+# padding. Move the tile of heads: what changes in the pool? Then find a part that is empty.
 
-# %% [markdown] lang="zh" en="4428ab7d"
+# %% [markdown] lang="zh" en="b4ae00b6"
 # <details><summary>提示 1：从哪里入手</summary>
 #
 # 从 11.3 出发：h 从 `first = tl.program_id(0) * BLOCK_H` 开始。再从 11.1 拿来 begin、end 和两次存储。
@@ -686,13 +692,13 @@ mla_decode = check("11.heads", mla_decode)
 #
 # </details>
 #
-# 哪个 program 读哪个块？20 个头是两个 tile，第二个有 12 行填充。移动头分块：池里有什么变化？再找一个空的段。
+# 哪个 program 读哪个块？两个上下文，tile 是 64 个 token，块是 16 个槽位。20 个头是两个 tile，第二个有 12 行填充。拖动头分块：池里有什么变化？再找一个空的段。
 
 # %%
-panel(pictures.programs, sequence=(0, 0, 1), heads=(1, 0, 1), split=(2, 0, 4), num_splits=(4, 1, 5), height=4.4)
+panel(pictures.programs, sequence=(0, 0, 1), heads=(1, 0, 1), split=(2, 0, 3), num_splits={4: [1, 2, 3, 4]}, height=4.4)
 
 # %% tags=["claim-which-block"]
-picture(pictures.programs, sequence=0, heads=1, split=2, num_splits=4, height=4.4)
+picture(pictures.programs, sequence=1, heads=0, split=1, num_splits=4, height=4.4)
 
 # %% [markdown] lang="en"
 # Tiles of heads read the same blocks, parts read different ones. So parts cost no bytes of the cache, and tiles of heads do: each latent
@@ -713,7 +719,7 @@ def as_k_and_v(q_latent, q_rope, pool, tables, lengths, scale):
     return paged_gqa_decode(q, pool, pool, tables, lengths, scale)[..., : q_latent.shape[2]]
 
 
-case = Latents(pictures.LENGTHS, heads=20, latent=16, rope=4)
+case = Latents(pictures.LENGTHS, heads=20, latent=16, rope=4, page=16)
 by_formula = math.ceil(20 / 16) * sum(case.lengths) * (16 + 4) * 4  # tiles of heads, tokens, numbers, bytes
 drawn = picture(pictures.programs, sequence=0, heads=0, split=0, num_splits=4).text
 print(f"formula {by_formula:,} B; picture: all {drawn.split('All ')[1]}")
@@ -730,8 +736,8 @@ else:
     print("counted in the interpreter only: start Jupyter with TRITON_INTERPRET=1")
 
 # %% [markdown] lang="en"
-# So MLA decode *is* attention with one wide K/V head, as people say. A kernel that does not know it pays 2 loads for each number, or
-# 17/9 if it leaves out the rope key.
+# So MLA decode *is* attention with one wide K/V head, as people say. A kernel that does not know it loads each row twice, as here.
+# Without the rope key in the value it is 17/9 times.
 #
 # ## How intense is it?
 #
@@ -743,8 +749,8 @@ else:
 # Not 2 n_h, which one reads at times: the rope key is in the score and not in the sum. With more query tokens in a step, each does its
 # work on the same bytes. Models with multi-token prediction guess the next token and check it together with this one: s_q = 2.
 
-# %% [markdown] lang="zh" en="376b8361"
-# 所以，正如人们所说，MLA 解码*就是*只有一个宽 K/V 头的注意力。不知道这一点的 kernel，每个数要加载 2 次；如果不加载值里的 rope 键，就是 17/9 次。
+# %% [markdown] lang="zh" en="119230f8"
+# 所以，正如人们所说，MLA 解码*就是*只有一个宽 K/V 头的注意力。不知道这一点的 kernel，每一行要加载两次，就像这里；如果值里不加载 rope 键，就是 17/9 次。
 #
 # ## 计算强度有多大
 #
@@ -893,14 +899,14 @@ picture(p03_intensity.roofline, points=named)
 # ## What becomes of the kernel
 #
 # Larger tiles of tokens would mean fewer rounds. What stops us? The compiler knows, without a GPU: the engine's own kernel for an H100, as
-# it is and with tiles of twice the tokens.
+# it is and with tiles of twice the tokens. Two compilations: this takes some seconds.
 
-# %% [markdown] lang="zh" en="94544f9c"
+# %% [markdown] lang="zh" en="e8975ae1"
 # 所以 MLA 的 kernel 有两副面孔。一张 GPU 上 16 个头时，它要读得快，和 GQA 一样；128 个头时，还要算得快。而且各个头分块请求的是同样的潜在向量：只有 L2 缓存满足了其中除一次之外的全部请求，才能达到这个强度。
 #
 # ## kernel 编译成了什么
 #
-# token 的 tile 再大一些，循环的轮数就少一些。是什么不允许？不需要 GPU，编译器就知道：下面是引擎自己的 kernel，为 H100 编译，先按原样，再把 token 的 tile 加大一倍。
+# token 的 tile 再大一些，循环的轮数就少一些。是什么不允许？不需要 GPU，编译器就知道：下面是引擎自己的 kernel，为 H100 编译，先按原样，再把 token 的 tile 加大一倍。要编译两次，得等几秒。
 
 
 # %% tags=["claim-compiled", "nbval-ignore-output"]
@@ -921,14 +927,15 @@ for title, options in (("as launched", ()), ("twice the tokens", ("--spoil", "ti
 
 # %% [markdown] lang="en"
 # A result tile of 16 heads by 512 numbers stays in registers through the whole loop. With more tokens a tile, registers run out and
-# **spill** to memory, in every round. Results stay right, so only the report sees it.
+# **spill** to memory (`spills`, and bytes of `stack` for them), in every round. Results stay right. So only the report sees it, and says so
+# with `exit` 1. `matrix` counts instructions for the matrix units, `shared` bytes of shared memory.
 #
 # ## Your kernel writes text
 #
 # tiny-mla has 8 heads, latents of 64 and rope keys of 16. Its contexts here fit in one tile, so three of four parts are empty.
 
-# %% [markdown] lang="zh" en="05d36636"
-# 16 个头乘 512 个数的结果 tile，在整个循环里都留在寄存器里。每个 tile 的 token 多了，寄存器不够，就会**溢出**（spill）到内存，每一轮都如此。结果照样正确，所以只有这份报告能看出来。
+# %% [markdown] lang="zh" en="af3e0261"
+# 16 个头乘 512 个数的结果 tile，在整个循环里都留在寄存器里。每个 tile 的 token 多了，寄存器不够，就会**溢出**（spill）到内存（`spills`，以及为此占用的 `stack` 字节），每一轮都如此。结果照样正确，所以只有这份报告能看出来，并用 `exit` 为 1 来表示。`matrix` 是矩阵单元的指令数，`shared` 是共享内存的字节数。
 #
 # ## 你的 kernel 写出文本
 #
@@ -951,27 +958,35 @@ assert texts[0] == texts[1]
 # %% [markdown] lang="en" tags=["self-check"]
 # ## Check yourself
 #
-# - Two parts have equal log-sum-exps. Do they have equally many tokens?
-# - A model has 64 heads on one H100. Is its decode bound by memory with one query token? With three?
+# Two parts have equal log-sum-exps. Do they have equally many tokens?
+#
+# <details><summary>Answer</summary>
+#
+# Not if their scores differ: a few large scores sum up to as much as many small ones.
+#
+# </details>
+#
+# And three numbers:
 
-# %% [markdown] lang="zh" en="030fcae1"
+# %% [markdown] lang="zh" en="a58e97df"
 # ## 自测
 #
-# - 两段的 log-sum-exp 相等。它们的 token 一样多吗？
-# - 一个模型有 64 个头，在一块 H100 上。一个查询 token 时，解码是访存受限吗？三个呢？
+# 两段的 log-sum-exp 相等。它们的 token 一样多吗？
 #
-# 再猜两个数。第一问：两段的 log-sum-exp 是 3 和 5，以 2 为底。第一段的权重是多少？第二问：DeepSeek-V2 有 128 个头，每个 program 负责 32 个头。每个潜在向量会被请求几次？
+# <details><summary>答案</summary>
+#
+# 分数不同的话，就不一定：几个大的分数，加起来可以和许多小的一样大。
+#
+# </details>
+#
+# 再猜三个数。第一问：两段的 log-sum-exp 是 3 和 5，以 2 为底。第一段的权重是多少？第二问：DeepSeek-V2 有 128 个头，每个 program 负责 32 个头。每个潜在向量会被请求几次？第三问：一个模型有 64 个头，在一块 H100 上。一步里至少要有几个查询 token，它的解码才是计算受限的？
 
-# %% tags=["self-check", "claim-self-check"]
-for s_q in (1, 2, 3):
-    at = mla_decode_intensity(64, 512, 64, s_q=s_q)
-    print(f"64 heads, {s_q} query tokens: {float(at):.1f} FLOP/B, {'compute' if at >= ridge else 'memory'} bound")
+# %% tags=["self-check"]
 predict("11.weight", value=None)
 predict("11.rereads", value=None)
+predict("11.bound", value=None)
 
 # %% [markdown] lang="en" tags=["in-production", "limits", "question"]
-# Any numbers of tokens: a few large scores sum up to as much as many small ones.
-#
 # ## In production
 #
 # Names as of 2026, in the main branches.
@@ -1012,9 +1027,7 @@ predict("11.rereads", value=None)
 #
 # </details>
 
-# %% [markdown] lang="zh" en="b4d77f73"
-# 第一题：token 多少都有可能。几个大的分数，加起来可以和许多小的一样大。
-#
+# %% [markdown] lang="zh" en="c0de9ba5"
 # ## 在生产系统中
 #
 # 名称以 2026 年的 main 分支为准。

@@ -200,6 +200,9 @@ def _root(error: BaseException) -> BaseException:
     if type(error) is TypeError and "'int' object is not iterable" in str(error):
         words = "a pointer is not indexed: write tl.load(pointer + i)"
         return TypeError(words).with_traceback(error.__traceback__)
+    if type(error) is TypeError and "ufunc 'bitwise_" in str(error):
+        words = "a tile's mask and the comparison of one float cannot be joined here: put what depends on the float in an `if`"
+        return TypeError(words).with_traceback(error.__traceback__)
     return error
 
 

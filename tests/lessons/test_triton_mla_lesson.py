@@ -16,7 +16,7 @@ import torch
 from matplotlib.figure import Figure
 
 pytest.importorskip("triton", reason="the kernels need Triton, which is not installed here")
-from mini_engine import LLM, SamplingParams
+from mini_engine import LLM, SamplingParams, get_gpu
 from mini_engine.course.check import run
 from mini_engine.course.exercise import Exercise, Prediction
 from mini_engine.course.exercises import all_of, find
@@ -30,6 +30,7 @@ from mini_engine.course.panels import p11_triton_mla as pictures
 from mini_engine.course.planted import planted
 from mini_engine.kernels import WildAccessError, paged_mla_decode
 from mini_engine.kernels.config import choose_num_splits
+from mini_engine.roofline import ridge_point
 from tests.kernels.checks import needs_interpreter
 from tests.lessons.lesson_run import ROOT, lesson
 
@@ -74,8 +75,11 @@ def test_the_oracle_of_latents_by_hand():
 
 
 def test_rows_of_the_pool_do_not_touch_and_the_rest_is_poison():
-    _, _, pool, tables, _ = Latents((5,)).tensors()
-    assert pool.stride(1) == 2 * pool.shape[2]
+    q_latent, q_rope, pool, tables, _ = Latents((5,), apart=True).tensors()
+    assert pool.stride(1) > pool.shape[2]
+    assert pool.stride(0) > pool.shape[1] * pool.stride(1)
+    assert q_latent.stride(0) != q_rope.stride(0)
+    assert q_latent.stride(1) != q_rope.stride(1)
     assert int((~pool[..., 0].isnan()).sum()) == 5
     assert int((tables == 2**31 - 1).sum()) == 2
 
@@ -113,6 +117,13 @@ def test_parts_and_combine_equal_one_softmax_however_large_the_scores():
             assert (combine(out[:, None, None], lse[:, None, None])[0, 0] - want).abs().max() < 1e-4
 
 
+@needs_interpreter
+def test_a_mask_from_one_float_is_explained():
+    spoiled = planted(attend_parts, ("out / some, mask=d < D", "out / some, mask=(d < D) & (total > 0.0)"))
+    outcome = list(run(find(Exercise, "11.partial"), spoiled))[-1]
+    assert "put what depends on the float in an `if`" in outcome.detail
+
+
 @pytest.mark.parametrize("exercise_id", ["11.mla", "11.heads"])
 def test_an_answer_that_writes_into_the_pool_is_refused(exercise_id):
     def spoils(q_latent, q_rope, latent_pool, block_tables, context_lens, scale, *, num_splits=1):
@@ -135,7 +146,7 @@ def test_the_panel_of_programs_counts_what_it_draws():
                 words = pictures.programs(Figure(), sequence, 1, split, num_splits)
                 own = "nothing" not in words
                 sizes.append(int(words.split(": ")[1].split(" B")[0].replace(",", "")) if own else 0)
-                assert f"All {4 * num_splits} programs load 5,760 B" in words
+                assert f"All {4 * num_splits} programs load 89,600 B" in words
             assert sum(sizes) == length * 20 * 4
 
 
@@ -160,7 +171,7 @@ def test_the_panel_of_parts_counts_processors(sequences, context, num_splits):
     ],
 )
 def test_the_panel_of_heads_names_the_bound(heads, queries, gpus, gpu, bound):
-    assert f": {bound} bound; compute bound from" in pictures.heads(Figure(), heads, queries, gpus, gpu)
+    assert f": {bound} bound, and it takes" in pictures.heads(Figure(), heads, queries, gpus, gpu)
 
 
 def test_the_diagrams_are_sound():
@@ -174,14 +185,18 @@ def test_predictions_by_counting():
     assert PREDICTIONS["11.parts_bytes"].answer == np.zeros((32, 16, 512), np.float32).nbytes
     assert PREDICTIONS["11.twice"].answer == pytest.approx(Fraction(17, 9))
     assert PREDICTIONS["11.rereads"].answer == len(range(0, 128, 32))
+    ridge = ridge_point(get_gpu("h100-sxm").bf16_flops, get_gpu("h100-sxm").memory_bandwidth)
+    enough = [s_q for s_q in range(1, 9) if Fraction(17, 9) * 64 * s_q >= ridge]
+    assert PREDICTIONS["11.bound"].answer == enough[0]
     assert PREDICTIONS["11.gpus"].answer == pytest.approx(2176 / 9 / 8)
 
 
 def test_what_the_lesson_says_of_the_engines_rule():
-    """Twice as many programs as processors, 256 tokens a part, 32 parts."""
+    """Twice as many programs as processors, rounded up to a power of 2, 256 tokens a part, 32 parts."""
     for programs, context in ((1, 10**6), (1, 1024), (1, 300), (32, 8192), (264, 8192), (8, 10**6)):
         splits = choose_num_splits(programs, context, 132)
         assert splits <= 32
+        assert splits & (splits - 1) == 0
         assert splits == 1 or context / splits >= 256
         enough = programs * splits >= 264 or splits == 32 or context < 2 * splits * 256
         assert enough

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 
@@ -42,6 +44,19 @@ def linear_weights(parts: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
 
 def not_divided(parts: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
     return (torch.exp2(lse)[..., None] * parts).sum(0)
+
+
+def a_little_more(parts: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
+    top = torch.nan_to_num(lse.amax(0), neginf=0.0)
+    powers = torch.exp2(lse - top)
+    weights = (powers / (powers.sum(0) + 1e-6))[..., None]
+    return torch.where(weights > 0, weights * parts, 0.0).sum(0)
+
+
+def in_powers_of_e(parts: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
+    """Another way: a softmax, whose base is e."""
+    weights = torch.nan_to_num(torch.softmax(lse * math.log(2), 0))[..., None]
+    return torch.where(weights > 0, weights * parts, 0.0).sum(0)
 
 
 def first_head_for_all(parts: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:

@@ -58,5 +58,9 @@ def a_quotient(d_c: int, d_r: int, ridge: Fraction, s_q: int = 1) -> Fraction:
     return ridge * (d_c + d_r) / (s_q * (2 * d_c + d_r))
 
 
+def a_whole_fraction(d_c: int, d_r: int, ridge: Fraction, s_q: int = 1) -> Fraction:
+    return Fraction(by_division(d_c, d_r, ridge, s_q))
+
+
 def in_floats(d_c: int, d_r: int, ridge: Fraction, s_q: int = 1) -> int:
     return math.ceil(float(ridge) / (s_q * ((2 * d_c + d_r) / (d_c + d_r))))

@@ -11,6 +11,7 @@ from mini_engine.catalog import get_gpu
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises import answers11_intensity as answers
 from mini_engine.course.exercises.whole_numbers import expect_whole
+from mini_engine.course.expect import expect_equal
 from mini_engine.roofline import mla_decode_intensity, ridge_point
 
 
@@ -19,7 +20,7 @@ def heads_at_ridge(d_c: int, d_r: int, ridge: Fraction, s_q: int = 1) -> int:
     return math.ceil(ridge / mla_decode_intensity(1, d_c, d_r, s_q=s_q))
 
 
-def _finds(*cases: Sequence[Any]) -> Callable[[Any], None]:
+def _finds(*cases: Sequence[Any], same: Callable[[Any, int, str], None] = expect_whole) -> Callable[[Any], None]:
     def run(candidate: Any) -> None:
         for d_c, d_r, ridge, s_q in cases:
             exact = Fraction(ridge)
@@ -28,7 +29,7 @@ def _finds(*cases: Sequence[Any]) -> Callable[[Any], None]:
                 f"latents of {d_c}, rope keys of {d_r}, ridge {words}, {s_q} query {'token' if s_q == 1 else 'tokens'}"
             )
             given = (d_c, d_r, exact) if s_q == 1 else (d_c, d_r, exact, s_q)
-            expect_whole(candidate(*given), answers.by_counting(d_c, d_r, exact, s_q), case)
+            same(candidate(*given), answers.by_counting(d_c, d_r, exact, s_q), case)
 
     return run
 
@@ -49,7 +50,7 @@ INTENSITY = Exercise(
     properties=[
         Property(LATENT, _finds((4, 0, 10, 1), (64, 0, 100, 1))),
         Property(ROPE, _finds((4, 4, 6, 1), (512, 64, 17, 1), (512, 64, 170, 1))),
-        Property(WHOLE, _finds((4, 4, 7, 1), (2, 2, "3.2", 1), (4, 4, Fraction(1, 9), 1), *((512, 64, r, 1) for r in RIDGES))),
+        Property(WHOLE, _finds((4, 4, 7, 1), (2, 2, "3.2", 1), (4, 4, Fraction(1, 9), 1), *((512, 64, r, 1) for r in RIDGES), same=expect_equal)),
         Property(QUERIES, _finds((4, 0, 40, 2), (512, 64, 170, 2), (512, 64, RIDGES[0], 2), (512, 64, RIDGES[0], 4))),
         Property(EXACT, _finds((48, 64, Fraction(330, 7), 3), (48, 64, Fraction(450, 7), 3), (192, 64, Fraction(63, 4), 3))),
     ],
@@ -62,6 +63,7 @@ INTENSITY = Exercise(
         Mutant("rounded down", answers.rounds_down, WHOLE, "The last part of a head is missing then."),
         Mutant("rounded to the nearest", answers.to_the_nearest, WHOLE, "Below half a head is still not there."),
         Mutant("a part of a head", answers.a_quotient, WHOLE, "A head is there or not."),
+        Mutant("a whole fraction", answers.a_whole_fraction, WHOLE, "It is the right number, and no int."),
         Mutant("one query token", answers.one_query, QUERIES, "Each query token does its work on the same bytes."),
         Mutant("more heads for more queries", answers.queries_multiply, QUERIES, "More queries are more work for a byte, so fewer heads will do."),
         Mutant("floats", answers.in_floats, EXACT, "A float may lie a little above the whole number that it stands for. Fractions do not."),

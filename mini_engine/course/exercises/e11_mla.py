@@ -7,23 +7,49 @@ from typing import Any
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises.answers11_mla import latent_decode
 from mini_engine.course.exercises.answers11_mla_wide import rows_as_tiles
-from mini_engine.course.latent_cases import Latents, attends_to_latents, finds_far_latents, reads_latents_once
+from mini_engine.course.latent_cases import (
+    Latents,
+    attends_to_latents,
+    compiles_latents,
+    finds_far_latents,
+    reads_latents_once,
+)
 from mini_engine.course.planted import planted
 from mini_engine.kernels import paged_mla_decode
 
-LATENT, ROPE, SEVERAL, RAGGED, ONCE, FAR, EMPTY = (
+LATENT, ROPE, SEVERAL, APART, RAGGED, LARGE, UNLIKE, BELOW, ONCE, HALF, FAR, EMPTY, COMPILES = (
     "the latent is key and value",
     "each head's rope query meets the one rope key of a token",
     "several sequences, each with its own table and length",
+    "q_latent, q_rope, blocks and rows lie by steps of their own",
     "ragged contexts, odd sizes, few heads",
+    "large scores, rising and falling from tile to tile",
+    "each head has its own maximum",
+    "scores far below 0",
     "each number of the pool is loaded once",
+    "float16 pools: sums are float32",
     "a block more than 2^31 numbers away is found",
     "a context of 0 tokens gives zeros",
+    "compiles for a GPU",
+)
+LARGE_SCORES = (
+    Latents((64,), heads=1, page=16, sharp=60.0),
+    Latents((128,), heads=1, page=16, sharp=60.0, loud=0.1),
+    Latents((128,), heads=1, page=16, sharp=60.0, loud=9.0),
+)
+FAR_BELOW = Latents((64,), heads=1, page=16, sharp=900.0, below=True)
+UNLIKE_HEADS = (Latents((64,), heads=2, page=16, sharp=60.0), Latents((128,), heads=2, page=16, sharp=60.0, loud=0.1))
+STEPS = (Latents((64,), page=16, apart=True), Latents((64, 128), page=16, apart=True))
+HALVES = (
+    Latents((128,), heads=2, page=16, half=True),
+    Latents((1024,), heads=1, page=16, keys=100.0, sharp=0.0, half=True),
 )
 LOAD = "latent = tl.load(pool_ptr + at + c, mask=live[:, None] & (c < DC), other=0.0)"
 ROPE_LOAD = "rope = tl.load(pool_ptr + at + DC + r, mask=live[:, None] & (r < DR), other=0.0)"
 PAGE = "page = tl.load(table_ptr + row * table_stride + n // PAGE, mask=live, other=0).to(tl.int64)"
 SUM = 'tl.dot(weights.to(latent.dtype), latent, input_precision="ieee")'
+TOP = "new_top = tl.maximum(top, tl.max(s, 1))"
+PRODUCT = 's = tl.dot(q_latent, tl.trans(latent), input_precision="ieee")'
 ROPE_SCORE = '        s += tl.dot(q_rope, tl.trans(rope), input_precision="ieee")\n'
 
 
@@ -40,10 +66,16 @@ MLA = Exercise(
         Property(LATENT, attends_to_latents(Latents((64,), page=16, still=True), Latents((128,), page=16, loud=0.5, still=True))),
         Property(ROPE, attends_to_latents(Latents((64,), page=16, rope=16), Latents((64,), page=16))),
         Property(SEVERAL, attends_to_latents(Latents((64, 128), page=16))),
+        Property(APART, attends_to_latents(*STEPS)),
         Property(RAGGED, attends_to_latents(Latents((1,), heads=1), Latents((5, 66), heads=5), Latents((7,), heads=12, page=1, latent=20, rope=6))),
+        Property(LARGE, attends_to_latents(*LARGE_SCORES)),
+        Property(UNLIKE, attends_to_latents(*UNLIKE_HEADS)),
+        Property(BELOW, attends_to_latents(FAR_BELOW)),
         Property(ONCE, reads_latents_once(Latents((64,), page=16), Latents((5, 70), heads=8, latent=20, rope=6))),
+        Property(HALF, attends_to_latents(*HALVES)),
         Property(FAR, finds_far_latents),
-        Property(EMPTY, attends_to_latents(Latents((0, 3)))),
+        Property(EMPTY, attends_to_latents(Latents((0,), heads=1), Latents((0, 3)))),
+        Property(COMPILES, compiles_latents),
     ],
     mutants=[
         Mutant("a scale from the latent's size", _instead(("s * scale_log2", "s * (1.4426950408889634 * (DC + DR) ** -0.5)")), LATENT, "The scale belongs to the query before absorption: 1 / sqrt(Dn + Dr)."),
@@ -51,7 +83,16 @@ MLA = Exercise(
         Mutant("the values do not shrink", _instead(("out * shrink[:, None] +", "out +")), LATENT, "What was summed is relative to the old maximum."),
         Mutant("the sum does not shrink", _instead(("total * shrink +", "total +")), LATENT, "What was summed is relative to the old maximum."),
         Mutant("no offset", _instead((" + n % PAGE * stride_p", "")), LATENT, "That is the first slot of the block."),
-        Mutant("rows side by side", _instead(("n % PAGE * stride_p", "n % PAGE * (DC + DR)")), LATENT, "In this pool's memory, other rows lie between."),
+        Mutant("rows side by side", _instead(("n % PAGE * stride_p", "n % PAGE * (DC + DR)")), APART, "In this pool's memory, something else lies between two rows."),
+        Mutant("blocks side by side", _instead(("page * stride_n", "page * PAGE * stride_p")), APART, "Something else lies between two blocks."),
+        Mutant("one step from sequence to sequence", _instead(("row * qr_stride_b", "row * ql_stride_b")), APART, "q_latent and q_rope are two tensors."),
+        Mutant("one step from head to head", _instead(("h * qr_stride_h", "h * ql_stride_h")), APART, "q_latent and q_rope are two tensors."),
+        Mutant("no maximum", _instead((TOP, "new_top = tl.zeros([BLOCK_H], tl.float32)")), LARGE, "2 to the 200 is more than a float32 holds."),
+        Mutant("the maximum starts at 0", _instead(('tl.full([BLOCK_H], float("-inf"), tl.float32)', "tl.zeros([BLOCK_H], tl.float32)")), BELOW, "If all scores are far below, all weights vanish."),
+        Mutant("one maximum for all heads", _instead((TOP, "new_top = tl.maximum(top, tl.max(tl.max(s, 1), 0))")), UNLIKE, "Beside a head with large scores, those of another vanish."),
+        Mutant("weights as they are", _instead(("weights.to(latent.dtype)", "weights")), HALF, "tl.dot wants two tiles of one type."),
+        Mutant("the sum in float16", _instead(("        top = new_top\n", "        top = new_top\n        out = out.to(latent.dtype).to(tl.float32)\n")), HALF, "A float16 ends at 65,504, and keeps 11 bits."),
+        Mutant("the scale into the query", _instead((PRODUCT, PRODUCT.replace("q_latent", "q_latent * scale_log2")), (ROPE_SCORE, ROPE_SCORE.replace("q_rope", "q_rope * scale_log2")), ("s * scale_log2, float", "s, float")), COMPILES, "q times a float32 is a float32, and the latent is a float16."),
         Mutant("the rope part is forgotten", _instead((ROPE_SCORE, "")), ROPE, "Without it, no score knows a position."),
         Mutant("the rope key from the row's start", _instead((ROPE_LOAD, ROPE_LOAD.replace("at + DC + r", "at + r"))), ROPE, "The rope key stands behind the latent."),
         Mutant("the rope part is not scaled", _instead((ROPE_SCORE, ""), ("s * scale_log2", "s * scale_log2 + tl.dot(q_rope, tl.trans(rope), input_precision=\"ieee\")")), ROPE, "One score, one scale."),

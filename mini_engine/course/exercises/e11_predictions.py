@@ -1,4 +1,4 @@
-"""Lesson 11, what to guess: idle processors, weights of parts, what the parts cost, bytes loaded twice, heads on a GPU."""
+"""Lesson 11, what to guess: idle processors, weights of parts, what the parts cost, bytes loaded twice, heads on a GPU, query tokens."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ IDLE = Prediction(
     "processors",
     mistakes=[
         (116, "Sixteen heads are one tile, and a tile is one program."),
+        (16, "That many heads share one program."),
         (0, "A program runs on one processor, however long its context is."),
         (132, "One program runs."),
         (1, "That many have work."),
@@ -52,16 +53,16 @@ PARTS = Prediction(
         (32 * 16 * 512, "Those are the numbers. Each has 4 bytes."),
     ],
     because="32 × 16 × 512 × 4 B, once written and once read.",
-    rtol=0,
+    rtol=0.05,
 )
 
 TWICE = Prediction(
     "11.twice",
-    "A row of the pool has a latent of 512 numbers and a rope key of 64. A kernel made for K and V loads the row as key, then the latent again as value. How many times the row does it load?",
+    "A row of the pool has a latent of 512 numbers and a rope key of 64. A kernel made for K and V loads the whole row as key, then only the latent as value. How many rows is that, in all?",
     float(Fraction(576 + 512, 576)),
-    "times",
+    "rows",
     mistakes=[
-        (2, "The rope key is loaded once: it is no part of the value."),
+        (2, "As value it loads the latent alone: the rope key is loaded once."),
         (1, "That is what a kernel does that keeps the tile."),
         (1.125, "That is the row against the latent."),
         (1.7778, "The first load takes the rope key too."),
@@ -101,4 +102,20 @@ GPUS = Prediction(
     ],
     because="Each has 16 heads, and reads every latent: 241.8 / 8.",
     rtol=0.01,
+)
+
+BOUND = Prediction(
+    "11.bound",
+    "A model has 64 heads on one H100, whose ridge is at 295.2 FLOP per byte. With how many query tokens in a step, at least, is its decode compute bound?",
+    3,
+    "query tokens",
+    mistakes=[
+        (1, "64 heads bring 120.9 FLOP per byte then."),
+        (2, "241.8 FLOP per byte are not yet enough."),
+        (4, "Three bring 362.7 FLOP per byte."),
+        (5, "A latent serves twice, for score and sum: 1.889 FLOP per byte a head."),
+        (157, "Those are the heads that it takes with one query token."),
+    ],
+    because="64 heads bring 120.9 FLOP per byte with one query token, and 362.7 with three.",
+    rtol=0,
 )
