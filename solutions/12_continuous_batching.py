@@ -32,14 +32,14 @@ from itertools import pairwise
 from mini_engine import LLM, EngineConfig, SamplingParams
 from mini_engine.course import bugs_caught, check, panel, picture, predict, svg
 from mini_engine.course.engine_and_simulator import at_once, run_both
-from mini_engine.course.own_scheduler import SchedulerLab, serve
+from mini_engine.course.own_scheduler import SchedulerLab, make_scheduler, serve
 from mini_engine.course.panels import p12_continuous_batching as pictures
 from mini_engine.course.timeline import timeline
 from mini_engine.roofline.measure import one_thread
 from mini_engine.scheduling import Scheduler
 from mini_engine.simulator import Efficiency, StaticBatch, simulate, summarize
 from mini_engine.simulator.calibrate import shrink
-from mini_engine.workload import load_trace
+from mini_engine.workload import Trace, TraceRequest, load_trace
 
 # %% [markdown] lang="en"
 # ## The pain
@@ -512,14 +512,17 @@ MyScheduler = check("12.schedule", MyScheduler)
 # </details>
 # <details><summary>Hint 3: "who has the machine to itself starts without conditions" fails</summary>
 #
-# `admit` keeps a reserve, or counts for others. If nobody runs, there is nobody to wait for: a refusal would last for ever.
+# `admit` keeps a reserve, or counts for others. If nobody runs, all seats and blocks are free. There is nobody to wait for: a
+# refusal would last for ever.
 #
 # </details>
 #
-# Your scheduler goes into the engine and into the simulator. 60 short chats with different arrivals, few blocks, and every step
+# `serve` runs your scheduler alone: the tokens of each request in each step. `c` asks for two answers, and the second is `c.1`.
+#
+# Then it goes into the engine and into the simulator. 60 short chats with different arrivals, few blocks, and every step
 # takes a second. Do both plan the same, and the same as the engine's own?
 
-# %% [markdown] lang="zh" en="cfa1ceca"
+# %% [markdown] lang="zh" en="4fda9ffb"
 # <details><summary>提示 1：从哪里入手</summary>
 #
 # 你遍历 `self.running` 的时候，它可能变短。所以用 `while position < len(self.running)`，不要用 `for`。
@@ -532,13 +535,17 @@ MyScheduler = check("12.schedule", MyScheduler)
 # </details>
 # <details><summary>提示 3：“who has the machine to itself starts without conditions”这一项不通过</summary>
 #
-# `admit` 会留一些余量，或者替别人算账。如果没有请求在跑，就没有谁可等：这时拒绝，就永远拒绝下去了。
+# `admit` 会留一些余量，或者替别人算账。如果没有请求在跑，席位和块就全都空着，也没有谁可等：这时拒绝，就永远拒绝下去了。
 #
 # </details>
 #
-# 你的调度器既能放进引擎，也能放进模拟器。60 段短对话，到达时刻各不相同，块很少，每步用一秒。两边的计划一样吗？和引擎自己的调度器也一样吗？
+# `serve` 单独运行你的调度器：每一步里，每个请求有多少个 token。`c` 要两个回答，第二个叫 `c.1`。
+#
+# 然后把它放进引擎，也放进模拟器。60 段短对话，到达时刻各不相同，块很少，每步用一秒。两边的计划一样吗？和引擎自己的调度器也一样吗？
 
 # %% tags=["claim-same-plans"]
+for step, tokens in enumerate(serve(make_scheduler(MyScheduler), {"a": (3, 4), "b": (5, 2, 1), "c": (4, 2, 2, 2)})):
+    print(f"step {step}: {tokens}")
 small = shrink(load_trace("synthetic_azure_conv.csv").head(60), lengths=24)
 tight = EngineConfig(
     num_blocks=80, block_size=4, max_num_seqs=8, max_num_batched_tokens=256, enable_chunked_prefill=False
@@ -555,20 +562,20 @@ assert yours.simulated == yours.planned == own.planned
 # ## Play with it
 #
 # What is scheduled: the request, the iteration, or the iteration with prompts in chunks (lesson 13)? Set `spread` to 0, or `seats`
-# to 1. What is left of the gain?
+# to 1. What is left of the gain? And chunks make more steps: what do they buy? Look at the longest gap.
 
-# %% [markdown] lang="zh" en="ae3572b7"
+# %% [markdown] lang="zh" en="e68800f6"
 # 每一步都相同。模拟器跑的是同一个调度器，只有时间是编出来的。
 #
 # ## 动手试试
 #
-# 调度的单位是什么：请求、迭代，还是迭代加提示词分块（第 13 课）？把 `spread` 调成 0，或者把 `seats` 调成 1，好处还剩多少？
+# 调度的单位是什么：请求、迭代，还是迭代加提示词分块（第 13 课）？把 `spread` 调成 0，或者把 `seats` 调成 1，好处还剩多少？再看分块：步数变多了，换来的是什么？看最长的间隔。
 
 # %%
 panel(
     pictures.batching,
     unit=list(pictures.POLICIES),
-    requests=(8, 1, 12),
+    requests=(8, 2, 10),
     spread=(12, 0, 15),
     seats=(4, 1, 8),
     width=7.2,
@@ -600,13 +607,16 @@ def report(words, trace, **options):
     return of
 
 
-print(f"{'unit':<20}{'req/s':>6}{'TTFT p50':>9}{'ITL p50':>8}{'max':>8}{'goodput':>9}{'padding':>9}")
+COLUMNS = f"{'req/s':>6}{'TTFT p50':>9}{'ITL p50':>8}{'max':>8}{'goodput':>9}{'padding':>9}"
+UNITS = "TTFT in s, ITL in ms, goodput as a share of all requests"
+print(f"{'unit':<20}{COLUMNS}")
 for words, batching in pictures.POLICIES.items():
     report(words, chats.at_rate(8), batching=batching, max_num_seqs=32)
-print("TTFT in s, ITL in ms, goodput as a share of all requests")
+print(UNITS)
 
 # %% [markdown] lang="en" tags=["claim-orca-setup"]
-# Scheduling by iteration serves nearly three times as many requests a second. The median TTFT falls from 27.09 s to 0.04 s.
+# Scheduling by iteration serves nearly three times as many requests a second. The median TTFT falls from 27.09 s to 0.04 s. (8 come
+# a second, and only 6.23 are served: the clock runs until the last answer ends.)
 #
 # **Where does it lose?** In the longest ITL: 195 ms against 18 ms. Nothing disturbs a static batch while it writes. Here all
 # wait in the step that computes a newcomer's prompt. Chunks cut that to 68 ms: lesson 13.
@@ -619,8 +629,8 @@ print("TTFT in s, ITL in ms, goodput as a share of all requests")
 # - a synthetic trace: Poisson arrivals, prompts of 32 to 512 tokens, answers of 1 to 128, all lengths equally likely;
 # - at a median of 190 ms the one served 0.185 requests a second, Orca 6.81.
 
-# %% [markdown] lang="zh" en="b4571b6e"
-# 按迭代调度，每秒完成的请求几乎是原来的三倍。TTFT 的中位数从 27.09 s 降到 0.04 s。
+# %% [markdown] lang="zh" en="82739634"
+# 按迭代调度，每秒完成的请求几乎是原来的三倍。TTFT 的中位数从 27.09 s 降到 0.04 s。（每秒来 8 个，却只完成 6.23 个，是因为计时要到最后一个回答结束才停。）
 #
 # **它输在哪里？** 输在最长的 ITL：195 ms 对 18 ms。静态批在写的时候，没有谁来打扰。而在这里，只要一步里要算新来者的提示词，大家都得等这一步。把提示词分块，可以降到 68 ms：见第 13 课。
 #
@@ -657,9 +667,9 @@ predict("12.orca", value=None)
 #
 # - At its longest a request stores `request.max_num_tokens - 1` tokens, in blocks of `self.config.block_size`.
 # - `len(other.block_table)` blocks of a running request are taken already. The rest it was promised.
-# - `self.kv.num_free_blocks` are free. (No prefix cache here.)
+# - `self.kv.num_free_blocks` are free. (No prefix cache here, and one answer for each request.)
 
-# %% [markdown] lang="zh" en="df06cbb0"
+# %% [markdown] lang="zh" en="d0976670"
 # 引用之前，请注意：
 #
 # - 190 ms 是*端到端时间除以生成的 token 数*的中位数，排队也算在内。它既不是 ITL，也不是 TTFT。
@@ -678,7 +688,7 @@ predict("12.orca", value=None)
 #
 # - 一个请求最长时要存 `request.max_num_tokens - 1` 个 token，每块有 `self.config.block_size` 个槽位。
 # - 对在跑的请求来说，`len(other.block_table)` 个块已经拿走了。其余的，是答应给它的。
-# - 空闲的块有 `self.kv.num_free_blocks` 个。（这里没有前缀缓存。）
+# - 空闲的块有 `self.kv.num_free_blocks` 个。（这里没有前缀缓存，每个请求也只要一个回答。）
 
 
 # %% exercise="MyReservation"
@@ -738,71 +748,87 @@ MyReservation = check("12.admit", MyReservation)
 # 现在来看全部四种组合。*reserved*（预留）是老办法：给每个请求留出一段 8,192 个 token 的区域，这是该模型允许的最大长度。*paged*（分页）是边走边取块。KV 内存有 65,536 个槽位，对话每秒到达 20 段，64 个席位。
 
 # %% tags=["claim-combinations"]
-print(f"{'':20}{'req/s':>6}{'TTFT p50':>9}{'ITL p50':>8}{'max':>8}{'goodput':>9}{'padding':>9}")
+print(f"{'':20}{COLUMNS}")
 rates = {}
 for batching in ("static", "iteration"):
     for memory in ("reserved", "paged"):
         options = {"batching": batching, "memory": memory, "num_blocks": 4096, "max_num_seqs": 64}
         rates[batching, memory] = report(f"{batching}, {memory}", chats.at_rate(20), **options).requests_per_s
 base = rates["static", "reserved"]
+print(UNITS)
 print("requests a second, over the first:", ", ".join(f"{rate / base:.1f}x" for rate in rates.values()))
 print(f"regions of 8,192 tokens in {4096 * 16:,} slots: {4096 * 16 // 8192}")
 
 requests = at_once([6, 9, 5, 7, 8, 6, 7, 5], [3, 20, 5, 8, 12, 4, 6, 9])
 print("\nthe engine, 64 slots:")
-memories = {"reserved 32": (2, 32), "paged": (16, 4)}
+memories = {"2 regions of 32": (2, 32), "16 blocks of 4": (16, 4)}
 whole = {"max_num_seqs": 8, "max_model_len": 32, "enable_chunked_prefill": False, "enable_prefix_caching": False}
 for words, kind in {"static": StaticBatch, "iteration": Scheduler, "your reservation": MyReservation}.items():
     for memory, (num_blocks, size) in memories.items():
         run = run_both(requests, EngineConfig(num_blocks=num_blocks, block_size=size, **whole), kind)
         assert run.simulated == run.planned
         preempted = run.engine.stats().num_preemptions
-        print(f"{words:<18}{memory:<12}{len(run.planned):3} steps, {preempted} preemptions")
+        print(f"{words:<18}{memory:<16}{len(run.planned):3} steps, preemptions: {preempted}")
 
 # %% [markdown] lang="en"
-# Each helps without the other, and together they help most. Scheduling by iteration needs no paging. But reserved memory leaves few
-# seats to fill. Your reservation lies between: it promises what `max_tokens` says, and never preempts.
+# Each alone serves more requests a second and shortens the wait. Together they help most. But paging alone makes larger static
+# batches with longer steps: fewer requests meet the limits.
+#
+# Scheduling by iteration needs no paging. Yet reserved memory leaves few seats to fill. Your reservation lies between: it promises
+# what `max_tokens` says. With one answer each it never preempts.
 #
 # ## When it does nothing
 
-# %% [markdown] lang="zh" en="2a08546e"
-# 两样分开用，各有各的好处；一起用，效果最好。按迭代调度不需要分页。但预留的内存只容得下几个请求，席位再多也坐不满。你写的预留介于两者之间：它按 `max_tokens` 来承诺，而且从不抢占。
+# %% [markdown] lang="zh" en="006d0502"
+# 单用其中一样，每秒完成的请求也会变多，等待也会变短；一起用，效果最好。不过，只加分页会让静态批变大，每一步变长，满足限值的请求反而变少。
+#
+# 按迭代调度不需要分页。但预留的内存只容得下几个请求，席位再多也坐不满。你写的预留介于两者之间：它按 `max_tokens` 来承诺。每个请求只要一个回答时，它从不抢占。
 #
 # ## 什么时候毫无作用
 
+
 # %% tags=["claim-nothing"]
+def every(pause, answers):
+    """Requests that come `pause` steps after each other."""
+    return Trace("", tuple(TraceRequest(float(pause * i), 6, length) for i, length in enumerate(answers)))
+
+
 cases = {
-    "32 equal answers, 8 seats": ([64] * 32, 8),
-    "as many seats as requests": ([4, 60, 20, 44], 4),
-    "one seat": ([4, 60, 20, 44], 1),
-    "the six users": (outputs, 4),
+    "32 equal answers, 8 seats": (every(0, [64] * 32), 8),
+    "as many seats as requests": (every(0, [4, 60, 20, 44]), 4),
+    "one seat": (every(0, [4, 60, 20, 44]), 1),
+    "the six users": (every(0, outputs), 4),
+    "32 equal ones, every 8 steps": (every(8, [64] * 32), 8),
 }
-for words, (answers, seats) in cases.items():
-    steps = []
+print(f"{'':<30}{'static':<24}continuous")
+for words, (trace, seats) in cases.items():
+    told = []
     for kind in (StaticBatch, Scheduler):
         of = EngineConfig(num_blocks=500, max_num_seqs=seats, enable_chunked_prefill=False, enable_prefix_caching=False)
-        steps.append(len(run_both(at_once([6] * len(answers), answers), of, kind).planned))
-    print(f"{words:<28}static {steps[0]:3} steps, continuous {steps[1]:3}")
+        run = run_both(trace, of, kind)
+        told.append(f"{len(run.planned)} steps, TTFT {statistics.mean(each.ttft for each in run.result.times()):.1f} s")
+    print(f"{words:<30}{told[0]:<24}{told[1]}")
 
 # %% [markdown] lang="en" tags=["claim-find-the-bugs"]
-# Equal lengths, one seat, or nobody who waits: there is no gap to fill. (With enough seats it still spares the padding.) The gain
-# comes from **spread and queue**.
+# Equal answers that come at once, one seat, or a seat for everybody: there is no gap to fill. (With enough seats it still spares the
+# padding.) But equal answers that come one by one do gain: who comes in the middle of a static batch waits for its end. So the gain
+# comes from **different lengths and different arrivals**, where a queue forms.
 #
 # ## Exercise 12.5 - find the bugs
 #
 # Difficulty 4/5 · importance 4/5 · 25 minutes · about 20 lines
 #
 # Write tests that a broken scheduler cannot pass. Your function is given `make`: `make(max_num_seqs=2, num_blocks=8)` is a
-# scheduler (blocks of 4, four seats, 64 tokens a step and whole prompts, unless you say otherwise). Fifteen broken ones wait, and
-# three right ones.
+# scheduler. Unless you say otherwise, it has 64 blocks of 4, four seats, 64 tokens a step and whole prompts. `watermark=0.25` keeps
+# a quarter of the blocks free, except from one that runs alone. Fifteen broken ones wait, and three right ones.
 #
-# - `serve(scheduler, {"a": (3, 4), "b": (5, 2, 1)})` runs requests to their end: prompt 3 and answer 4; `b` comes before step 1. A
-#   fourth number asks for several answers. You get a list of dicts: tokens of each request in each step.
+# - `serve(scheduler, {"a": (3, 4), "b": (5, 2, 1)})` runs requests to their end: prompt 3 and answer 4; `b` comes before step 1. An
+#   answer may be 0. A fourth number asks for several answers. You get a list of dicts: tokens of each request in each step.
 # - `scheduler.kv.num_free_blocks` afterwards.
 # - A **watchdog** ends what never ends. A step that plans nothing, or the same work over and over, raises `NoProgressError`, and
 #   that counts as caught.
 #
-# Here is one of the fifteen:
+# Not sure what is right? Print `serve(make_scheduler(Scheduler), ...)`: the engine's own. Here is one of the fifteen, "prompts first":
 #
 # ```python
 # def schedule_running(self, draft):
@@ -811,20 +837,20 @@ for words, (answers, seats) in cases.items():
 #         super().schedule_running(draft)
 # ```
 
-# %% [markdown] lang="zh" en="a9e48f3d"
-# 长度都一样，只有一个席位，或者没有人在等：没有空可填。（席位够用时，它至少还省掉了填充。）好处来自**长短不一和排队**。
+# %% [markdown] lang="zh" en="950d1872"
+# 回答一样长而且同时到达，只有一个席位，或者人人都有席位：没有空可填。（席位够用时，它至少还省掉了填充。）但如果一样长的回答是一个接一个到达的，就有好处：在静态批半路上到达的，要等它整批结束。所以，在有人排队的时候，好处来自**长短不一、到达有先有后**。
 #
 # ## 练习 12.5 - 找 bug
 #
 # 难度 4/5 · 重要性 4/5 · 25 分钟 · 大约 20 行
 #
-# 写一些测试，让坏的调度器过不了关。你的函数会得到 `make`：`make(max_num_seqs=2, num_blocks=8)` 就是一个调度器（不另外指定的话，每块 4 个槽位，四个席位，每步 64 个 token，提示词整个算）。等着你的有十五个坏的，三个对的。
+# 写一些测试，让坏的调度器过不了关。你的函数会得到 `make`：`make(max_num_seqs=2, num_blocks=8)` 就是一个调度器。不另外指定的话，它有 64 个块，每块 4 个槽位，四个席位，每步 64 个 token，提示词整个算。`watermark=0.25` 表示留出四分之一的块不用，独自在跑的请求除外。等着你的有十五个坏的，三个对的。
 #
-# - `serve(scheduler, {"a": (3, 4), "b": (5, 2, 1)})` 把请求跑到结束：提示词 3，回答 4；`b` 在第 1 步之前到达。第四个数表示要几个回答。你会得到一个字典的列表：每一步里，每个请求有多少个 token。
+# - `serve(scheduler, {"a": (3, 4), "b": (5, 2, 1)})` 把请求跑到结束：提示词 3，回答 4；`b` 在第 1 步之前到达。回答的长度可以是 0。第四个数表示要几个回答。你会得到一个字典的列表：每一步里，每个请求有多少个 token。
 # - 跑完之后看 `scheduler.kv.num_free_blocks`。
 # - 有一只**看门狗**（watchdog），会结束永远停不下来的东西。一步什么也没计划，或者反复做同样的事，就抛出 `NoProgressError`，这也算抓住了。
 #
-# 下面是十五个之一：
+# 拿不准什么才对？打印 `serve(make_scheduler(Scheduler), ...)`，那是引擎自己的调度器。下面是十五个之一，“prompts first”：
 #
 # ```python
 # def schedule_running(self, draft):

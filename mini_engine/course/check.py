@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 import textwrap
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -194,6 +195,8 @@ def _misfit(reference: Any, candidate: Any, methods: Any) -> str:
         missing = [name for name in wanted if not callable(getattr(candidate, name, None))]
         if missing:
             return f"the class has no method {', '.join(missing)}"
+        if inherited := _not_written(candidate, wanted):
+            return inherited
         pairs = [(name, getattr(reference, name), getattr(candidate, name)) for name in ("__init__", *wanted)]
     else:
         if not callable(candidate):
@@ -209,6 +212,21 @@ def _misfit(reference: Any, candidate: Any, methods: Any) -> str:
             offered.bind(*required)
         except TypeError:
             return f"{name} takes {offered}, the exercise asks for {asked}"
+    return ""
+
+
+def _not_written(candidate: type, wanted: Sequence[str]) -> str:
+    """Which of the methods a learner's class only inherits from this package: a typo in a name leaves the right answer in place."""
+    own = [
+        vars(base)
+        for base in candidate.__mro__
+        if base is not object and not base.__module__.startswith("mini_engine.")
+    ]
+    names = {name for written in own for name in written}
+    for name in wanted:
+        if own and name not in names:
+            near = difflib.get_close_matches(name, sorted(names - set(wanted)), n=1, cutoff=0.8)
+            return f"the class does not write {name}" + (f"; is {near[0]} meant to be it?" if near else "")
     return ""
 
 

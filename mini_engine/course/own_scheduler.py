@@ -34,7 +34,7 @@ class SchedulerLab(Scheduler):
             if self.admission.num_blocks(request.num_tokens) <= self.config.num_blocks:
                 self._count(request)
                 return request
-            self._end(request)
+            self.end(request)
         return None
 
     def _count(self, request: Request) -> None:

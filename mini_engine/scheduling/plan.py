@@ -61,9 +61,10 @@ class Draft:
         """Compute the next `num_tokens` of a sequence. ValueError beyond its tokens or the step's budget."""
         num_missing = len(request.token_ids) - request.num_computed_tokens
         if not 0 < num_tokens <= min(num_missing, self.budget):
+            most = min(num_missing, self.budget)
             raise ValueError(
                 f"a chunk of {num_tokens} tokens for {request}: it misses {num_missing}, and the step has {self.budget} "
-                f"left; take 1 to {min(num_missing, self.budget)}"
+                f"left; {f'take 1 to {most}' if most > 0 else 'it gets none in this step'}"
             )
         self.chunks.append(Chunk(request.request_id, request.index, request.num_computed_tokens, num_tokens))
         self.budget -= num_tokens

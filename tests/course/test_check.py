@@ -400,6 +400,9 @@ def test_error_in_the_check_itself_is_told_apart(
     assert "the check cannot use what your code returned (TypeError" in text
 
 
+OURS = type(
+    "Lab", (), {"__init__": Stack.__init__, "push": Stack.push, "top": Stack.top, "__module__": "mini_engine.course"}
+)
 MISFITS = {
     "None": (None, DOUBLE, "this is None"),
     "a number": (3, DOUBLE, "this is of type int"),
@@ -409,6 +412,7 @@ MISFITS = {
     "None for a class": (None, STACK, "this is None"),
     "methods missing": (type("Empty", (), {"push": lambda self, item: None}), STACK, "no method top"),
     "method is a number": (type("Number", (), {"push": lambda self, item: None, "top": 3}), STACK, "no method top"),
+    "methods inherited": (type("Typo", (OURS,), {"psh": lambda self, item: None, "top": lambda self: 1}), STACK, "does not write push; is psh meant to be it?"),
     "method without its argument": (
         type("Short", (), {"__init__": lambda self, capacity: None, "push": lambda self: None, "top": lambda self: 1}), STACK, "push takes (self)",
     ),

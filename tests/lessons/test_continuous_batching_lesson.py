@@ -9,7 +9,8 @@ import pytest
 
 from mini_engine import LLM, EngineConfig, SamplingParams
 from mini_engine.course.engine_and_simulator import at_once, run_both
-from mini_engine.course.exercise import Prediction
+from mini_engine.course.check import looked_at
+from mini_engine.course.exercise import Exercise, Prediction
 from mini_engine.course.exercises import answers12_schedulers, find
 from mini_engine.course.exercises.bugs12_schedulers import RIGHT, WRONG
 from mini_engine.course.exercises.e12_padding import simulated
@@ -106,6 +107,28 @@ def test_serve_waits_for_late_requests_and_refuses_a_request_twice_in_a_step():
 
     with pytest.raises(ValueError, match="twice in one step"):
         serve(make_scheduler(Twice), {"a": (2, 3)})
+
+
+@pytest.mark.parametrize("kind", RIGHT.values(), ids=RIGHT)
+def test_a_prompt_that_outgrows_the_pool_ends_in_a_right_scheduler(kind):
+    scheduler = make_scheduler(kind)
+    assert serve(scheduler, {"a": (300, 4), "b": (2, 1)}) == [{"b": 2}]
+    assert scheduler.kv.num_free_blocks == 64
+
+
+def test_loops_under_another_name_are_not_the_engines_own():
+    class Typo(SchedulerLab):
+        def schedule_runing(self, draft):
+            pass
+
+    class Half(SchedulerLab):
+        def schedule_running(self, draft):
+            super().schedule_running(draft)
+
+    exercise = find(Exercise, "12.schedule")
+    assert looked_at(exercise, Typo) == "the class does not write schedule_running; is schedule_runing meant to be it?"
+    assert looked_at(exercise, Half) == "the class does not write schedule_waiting"
+    assert looked_at(exercise, SchedulerLab) == ""
 
 
 def test_every_broken_scheduler_plans_something_else_sooner_or_later():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,17 @@ def one_batch(prompts: Lengths, outputs: Lengths, seats: int) -> tuple[int, int]
 
 def sorted_first(prompts: Lengths, outputs: Lengths, seats: int) -> tuple[int, int]:
     return static_slots(sorted(prompts), sorted(outputs), seats)
+
+
+def sorted_by_answers(prompts: Lengths, outputs: Lengths, seats: int) -> tuple[int, int]:
+    pairs = sorted(zip(prompts, outputs), key=lambda pair: pair[1])
+    return static_slots([p for p, _ in pairs], [o for _, o in pairs], seats)
+
+
+def whole_batches(prompts: Lengths, outputs: Lengths, seats: int) -> tuple[int, int]:
+    """Forgets the last batch when it is not full."""
+    full = len(prompts) // seats * seats
+    return static_slots(prompts[:full], outputs[:full], seats)
 
 
 def slots_and_used(prompts: Lengths, outputs: Lengths, seats: int) -> tuple[int, int]:
@@ -166,6 +178,18 @@ A_SHARE = changed(
 )  # fmt: skip
 SINGLE_TOKENS_MISS = changed(
     goodput=lambda requests, *limits: sum(a and bool(b) for a, b in _meets(requests, *limits)) / _window(requests)
+)
+EVERY_GAP = changed(
+    goodput=lambda requests, ttft, tpot: (
+        sum(ts[0] - at <= ttft and all(b - a <= tpot for a, b in pairwise(ts)) for at, ts in requests)
+        / _window(requests)
+    )
+)
+TTFT_BELOW = changed(
+    goodput=lambda requests, ttft, tpot: metrics(requests, float(np.nextafter(ttft, 0)), tpot)["goodput"]
+)
+TPOT_BELOW = changed(
+    goodput=lambda requests, ttft, tpot: metrics(requests, ttft, float(np.nextafter(tpot, 0)))["goodput"]
 )
 EVERY_REQUEST = changed(goodput=lambda requests, *limits: len(requests) / _window(requests))
 

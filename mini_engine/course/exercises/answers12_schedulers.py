@@ -18,11 +18,14 @@ class Loops(SchedulerLab):
 
     def serve_one(self, position: int, draft: Draft) -> bool:
         request = self.running[position]
-        n = self.chunk_size(self.missing(request), draft.budget, len(self.running) - position - 1)
+        n = self.chunk_size(self.missing(request), draft.budget, self.behind(position))
         if not self.make_room(request, n, position, draft):
             return False
         draft.add_chunk(request, n)
         return True
+
+    def behind(self, position: int) -> int:
+        return len(self.running) - position - 1
 
     def schedule_waiting(self, draft: Draft) -> None:
         while draft.budget > 0 and (request := self.next_in_line()) is not None:
@@ -183,6 +186,8 @@ class NoRoom(Loops):
 
     def schedule_running(self, draft: Draft) -> None:
         for position, request in enumerate(list(self.running)):
+            if draft.budget <= 0:
+                return
             n = self.chunk_size(self.missing(request), draft.budget, len(self.running) - position - 1)
             draft.cache_ops += self.kv.append(request, n)
             draft.add_chunk(request, n)
@@ -209,11 +214,47 @@ class AllThatIsMissing(Loops):
         return True
 
 
+class NoBudgetToRun(Loops):
+    """Serves those who run without a look at the budget."""
+
+    def schedule_running(self, draft: Draft) -> None:
+        position = 0
+        while position < len(self.running):
+            if self.serve_one(position, draft):
+                position += 1
+
+
+class NobodyBehind(Loops):
+    """Takes the whole budget, whoever is behind."""
+
+    def behind(self, position: int) -> int:
+        return 0
+
+
+class CountsItself(Loops):
+    """One too many is behind."""
+
+    def behind(self, position: int) -> int:
+        return len(self.running) - position
+
+
+class BooksTwice(Loops):
+    """`add_chunk` has taken the tokens from the budget already."""
+
+    def serve_one(self, position: int, draft: Draft) -> bool:
+        before = draft.budget
+        if not super().serve_one(position, draft):
+            return False
+        draft.budget -= before - draft.budget
+        return True
+
+
 class OneTokenEach(Loops):
     """Takes everybody who runs for one who decodes."""
 
     def serve_one(self, position: int, draft: Draft) -> bool:
         request = self.running[position]
+        self.chunk_size(self.missing(request), draft.budget, self.behind(position))  # and makes nothing of it
         if not self.make_room(request, 1, position, draft):
             return False
         draft.add_chunk(request, 1)

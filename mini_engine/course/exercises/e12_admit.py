@@ -47,6 +47,8 @@ def _whole_blocks(kind: Kind) -> None:
 
 
 def _worst_case(kind: Kind) -> None:
+    third_later = [{"a": 4, "b": 4}, {"a": 1, "b": 1}, {"c": 4}, {"c": 1}]
+    expect_steps(kind, {"a": (4, 2), "b": (4, 2), "c": (4, 2)}, third_later, num_blocks=5)
     draw = random.Random(3)
     for num_blocks in (6, 9, 14):
         jobs = random_jobs(draw, 8, 12)

@@ -22,7 +22,7 @@ NAMES = ("ttft", "itl", "tpot", "throughput", "goodput")
 def _asked(metrics: Metrics, run: Run, name: str, want: Any, ttft: float = 1.0, tpot: float = 0.5) -> None:
     got = metrics([(arrival, list(times)) for arrival, times in run], ttft, tpot)
     told = ", ".join(f"arrival {arrival}, tokens at {list(times)}" for arrival, times in run)
-    case = f"{told}; limits {ttft} s and {tpot} s: {name}"
+    case = f"{name} of {told}; limits {ttft} s and {tpot} s"
     expect(
         isinstance(got, dict) and name in got,
         case,
@@ -67,7 +67,9 @@ def _goodput(metrics: Metrics) -> None:
     _asked(metrics, [ANN], "goodput", 1 / 1.25)
     _asked(metrics, [ANN, CAT, BOB], "goodput", 2 / 3.5)
     _asked(metrics, [ANN, CAT, BOB], "goodput", 1 / 3.5, tpot=0.25)
-    _asked(metrics, [ANN, BOB], "goodput", 2 / 3.5, ttft=2.0)
+    _asked(metrics, [ANN], "goodput", 1 / 1.25, tpot=0.4)
+    _asked(metrics, [BOB], "goodput", 1 / 2.5, ttft=2.0, tpot=0.75)
+    _asked(metrics, [BOB], "goodput", 1 / 2.5, ttft=2.5, tpot=0.5)
 
 
 def _long_run(metrics: Metrics) -> None:
@@ -119,6 +121,9 @@ METRICS = Exercise(
         Mutant("either limit", answers.EITHER, GOODPUT, "A fast stream after a wait of a minute is not good."),
         Mutant("a share", answers.A_SHARE, GOODPUT, "Per second: a share says nothing about load."),
         Mutant("one token misses", answers.SINGLE_TOKENS_MISS, GOODPUT, "Who has no TPOT cannot miss its limit."),
+        Mutant("every gap", answers.EVERY_GAP, GOODPUT, "The limit is for TPOT, the mean gap. One long gap may be in it."),
+        Mutant("less than the TTFT limit", answers.TTFT_BELOW, GOODPUT, "At most: who just reaches the limit has met it."),
+        Mutant("less than the TPOT limit", answers.TPOT_BELOW, GOODPUT, "At most: who just reaches the limit has met it."),
         Mutant("all of them", answers.EVERY_REQUEST, GOODPUT, "That is throughput in requests."),
         Mutant("in order", answers.last_is_last, LONG, "The last to arrive need not be the last to end."),
     ],

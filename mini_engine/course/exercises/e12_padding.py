@@ -29,14 +29,21 @@ def _prompts(count: Count) -> None:
     _is(count, [2, 6, 3], [2, 1, 3], 3, (24, 10))
 
 
+def _alone(count: Count) -> None:
+    for prompt, output in ((2, 1), (3, 4)):
+        got = list(count([prompt], [output], 1))
+        expect_equal(got[1:], [0], f"prompts {[prompt]}, outputs {[output]}, seats 1: wasted")
+
+
 def _last(count: Count) -> None:
     _is(count, [2], [1], 1, (2, 0))
-    _is(count, [3], [4], 2, (6, 0))
+    _is(count, [3], [4], 1, (6, 0))
 
 
 def _batches(count: Count) -> None:
     _is(count, [1, 1, 1], [2, 2, 5], 2, (9, 0))
     _is(count, [3, 1, 3, 1], [1, 1, 1, 1], 2, (12, 4))
+    _is(count, [1, 1, 1, 1], [3, 1, 3, 1], 2, (12, 4))
     _is(count, [], [], 4, (0, 0))
 
 
@@ -55,7 +62,8 @@ def _simulator(count: Count) -> None:
         _is(count, prompts, outputs, seats, simulated(prompts, outputs, seats))
 
 
-LAST, ANSWERS, PROMPTS, BATCHES, SIMULATOR = (
+ALONE, LAST, ANSWERS, PROMPTS, BATCHES, SIMULATOR = (
+    "one request alone wastes nothing",
     "the last token of an answer is never computed",
     "short answers are computed on to the end of the longest",
     "short prompts are filled up to the longest",
@@ -68,6 +76,7 @@ PADDING = Exercise(
     title="Slots of a static batch",
     reference=answers.static_slots,
     properties=[
+        Property(ALONE, _alone),
         Property(LAST, _last),
         Property(ANSWERS, _answers),
         Property(PROMPTS, _prompts),
@@ -76,13 +85,15 @@ PADDING = Exercise(
     ],
     mutants=[
         Mutant("the last one too", answers.last_token_computed, LAST, "It is sampled, and nothing follows that would need its K and V."),
-        Mutant("used in place of wasted", answers.slots_and_used, LAST, "The second number is what nobody needed."),
+        Mutant("used in place of wasted", answers.slots_and_used, ALONE, "The second number is what nobody needed."),
         Mutant("answers without padding", answers.answers_not_padded, ANSWERS, "A row that is done is computed on."),
         Mutant("prompts without padding", answers.prompts_not_padded, PROMPTS, "The first pass is a rectangle too."),
         Mutant("the longest request", answers.longest_request, PROMPTS, "The longest prompt and the longest answer may belong to two requests."),
-        Mutant("full rectangles", answers.full_rectangles, LAST, "A batch has as many rows as requests are there."),
+        Mutant("full rectangles", answers.full_rectangles, BATCHES, "A batch has as many rows as requests are there."),
         Mutant("one batch", answers.one_batch, BATCHES, "The seats are the most that a batch can hold."),
         Mutant("sorted", answers.sorted_first, BATCHES, "They come as they come."),
+        Mutant("sorted by answers", answers.sorted_by_answers, BATCHES, "Nobody knows the answers beforehand. They come as they come."),
+        Mutant("whole batches only", answers.whole_batches, BATCHES, "The last batch may be smaller, and is computed too."),
         Mutant("nobody there", answers.no_request, BATCHES, "No request needs no slot."),
         Mutant("only small batches", answers.small_only, SIMULATOR, "It is right by accident on small cases."),
     ],

@@ -16,6 +16,7 @@ WASTED = Prediction(
         (116, "That is all the rectangle: 4 rows of 29. Some of it was needed."),
         (63, "Those are the slots that somebody needed."),
         (29, "That is the length of one row."),
+        (40, "That is the first pass, 4 rows of 10, and some of it was needed."),
         (57, "The last token of each answer is never computed, and nobody waits for its slot."),
     ],
     because="4 rows of 10 + 20 - 1 = 29 slots are 116; 12 + 23 + 11 + 17 = 63 of them were needed.",
@@ -36,6 +37,7 @@ STEPS = Prediction(
         (52, "That is one seat."),
         (15, "The fifth ends after 3 + 12 steps. The second needs longer."),
         (21, "The first token comes out of the step that computes the prompt."),
+        (14, "The fifth ends after 3 + 12 steps, the sixth after 5 + 4. The second needs longer."),
         (24, "The fifth need not wait for the second: the first seat is free after 3 steps."),
     ],
     because="The fifth starts after 3 steps and ends after 15, the sixth after 5 and 9. The answer of 20 tokens is the longest.",
@@ -64,17 +66,13 @@ ORCA = Prediction(
     "s",
     mistakes=[
         (0.19, "That is per token. The whole answer takes 128 times as long."),
-        (
-            24.13,
-            "That is 127 gaps. Here the whole time is divided by all 128 tokens, the wait before the first included.",
-        ),
         (1.48, "That is 190 over 128. The figure was divided by 128 already."),
         (0.00148, "The figure was divided by 128 already."),
         (190, "That is in ms, and per token."),
         (24320, "That is in ms."),
     ],
     because="0.19 s for each of 128 tokens, the queue and the prompt included.",
-    rtol=0.002,
+    rtol=0.015,
 )
 
 EQUAL = Prediction(
@@ -100,6 +98,7 @@ WHO_WAITS = Prediction(
     "steps",
     mistakes=[
         (11, "Those are static batches: 7 and then 4."),
+        (7, "Then a is done. But b's seat is free after 2 steps, and c's after 5."),
         (4, "That is as if it started at once. There are two seats."),
         (8, "It starts in the step after c's last one. c has steps 3, 4 and 5."),
         (6, "That is b and then d. But c came before d."),

@@ -42,6 +42,24 @@ def expect_steps(kind: type[Scheduler], jobs: Jobs, want: Sequence[dict[str, int
     return scheduler
 
 
+def expect_no_gap(kind: type[Scheduler], jobs: Jobs) -> None:
+    """Who has started is in every step until its answer is complete."""
+    case = words(jobs)
+    try:
+        steps = serve(make_scheduler(kind), jobs)
+    except NoProgressError as error:
+        fail(case, expected="every request ends", got=f"no end: {error}")
+    left = {name: Job(*job).output for name, job in jobs.items()}
+    running: set[str] = set()
+    for number, step in enumerate(steps):
+        for name in sorted(running - set(step)):
+            fail(f"{case}: step {number}", expected=f"a token for {name}, which runs", got=step)
+        running |= set(step)
+        for name in step:
+            left[name] -= 1
+        running = {name for name in running if left[name] > 0}
+
+
 def same_as_the_engine(kind: type[Scheduler], jobs: Jobs, model: type[Scheduler] = Scheduler, **options: Any) -> None:
     """The plans of `kind` are those of the engine's scheduler, blocks, preemptions and all."""
     other = {key: value for key, value in options.items() if key != "wanted"}

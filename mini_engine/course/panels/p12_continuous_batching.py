@@ -13,7 +13,7 @@ from mini_engine.workload import Trace, TraceRequest
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PROMPT, ANSWER = 100, 16
+PROMPT, ANSWER = 1000, 16
 POLICIES = {"request": "static", "iteration": "iteration", "iteration + chunks": "chunked"}
 
 
@@ -30,36 +30,41 @@ def batch_of(requests: int, spread: int) -> Trace:
 
 
 def run(unit: str, requests: int, spread: int, seats: int) -> SimulationResult:
-    """Llama-3-8B on one H100; with chunks, a step computes at most 128 tokens."""
+    """Llama-3-8B on one H100; with chunks, a step computes at most 256 tokens."""
     return simulate(
         batch_of(requests, spread),
         record=True,
         batching=POLICIES[unit],
         max_num_seqs=seats,
-        max_num_batched_tokens=128 if unit == "iteration + chunks" else None,
+        max_num_batched_tokens=256 if unit == "iteration + chunks" else None,
         prefix_cache=False,
     )
 
 
 def batching(figure: Figure, unit: str, requests: int, spread: int, seats: int) -> str:
-    """The timeline of one batch of requests, scheduled in one of three units."""
-    result = run(unit, requests, spread, seats)
-    line, summary = timeline(result), summarize(result)
-    draw(figure, line)
+    """The timeline of one batch of requests, scheduled in one of three units; the axis of steps is that of the longest of them."""
+    results = {each: run(each, requests, spread, seats) for each in POLICIES}
+    line, summary = timeline(results[unit]), summarize(results[unit])
+    together(figure, line)
+    figure.axes[0].set_xlim(0, max(each.usage.num_steps for each in results.values()) + 1)
     outputs = lengths(requests, spread)
     assert summary.e2e is not None
+    longest = "" if summary.itl is None else f"; the longest gap between two tokens is {summary.itl.max * 1000:.0f} ms"
     padding = line.count("padding")
     share = padding / (padding + line.count("prefill", "chunk", "decode"))
     return (
-        f"{unit}: {requests} requests of {PROMPT} tokens, answers of {min(outputs)} to {max(outputs)}, on {seats} seats: "
+        f"{unit}: {requests} requests of {PROMPT:,} tokens, answers of {min(outputs)} to {max(outputs)}, on {seats} seats: "
         f"{line.num_steps} steps, {share:.0%} of the cells are padding, and a request has its answer after "
-        f"{summary.e2e.mean * 1000:,.0f} ms on average"
+        f"{summary.e2e.mean * 1000:,.0f} ms on average{longest}"
     )
 
 
-def together(figure: Figure, lines: Mapping[str, Timeline], x: str = "steps") -> str:
-    """Timelines under each other."""
-    return draw(figure, lines, x=x)
+def together(figure: Figure, lines: Timeline | Mapping[str, Timeline], x: str = "steps") -> str:
+    """One timeline, or several under each other: a row a request."""
+    told = draw(figure, lines, x=x)
+    for axes in figure.axes:
+        axes.set_ylabel("request")
+    return told
 
 
 def loop() -> tuple[str, str]:
@@ -80,7 +85,7 @@ def loop() -> tuple[str, str]:
         label(338, 190, "request level: back here when the whole batch is done"),
     ]
     words = (
-        "Diagram: a loop of three boxes. Schedule asks who runs this step, forward computes one step of all, commit gives each a "
+        "Diagram: requests wait in order of arrival, then comes a loop of three boxes. Schedule asks who runs this step, forward computes one step of all, commit gives each a "
         "token. With iteration-level scheduling a line leads from commit back to schedule after every step, and who is done "
         "leaves at once. With request-level scheduling a dashed line leads back to the waiting ones when the whole batch is done."
     )
