@@ -20,9 +20,9 @@
 #
 # 学完这一课，你能够：
 #
-# - 说出一个长提示词会让所有人停多久，并把它切开，让大家不必停；
-# - 写出调度器的 `chunk_size`，让引擎用它运行，不管预算多大，文本都一样；
-# - 给定两个 token 之间的间隔上限，选出 token 预算，并说清代价是什么。
+# - 算出一个长提示词会让所有人停多久，并把它切开，让谁也不用停；
+# - 写出调度器的 `chunk_size`，让引擎用它运行：预算多大，文本都一样；
+# - 给定相邻两个 token 的间隔上限，选出 token 预算，并说清代价。
 
 # %%
 import time
@@ -63,9 +63,9 @@ from mini_engine.simulator import Efficiency
 # %% [markdown] lang="zh" en="a14e7c49"
 # ## 痛点
 #
-# 八个人正在看回答一个字一个字地出来。这时有人发来一个 32,768 个 token 的提示词，比如一份报告，外加一句“帮我总结一下”。第 12 课的调度器在下一步就接纳它，而且一次算完整个提示词。这一步要等它全部算完才结束，在那之前谁也拿不到 token。
+# 八个人正在看回答一个字一个字地出来。这时有人发来一个长达 32,768 个 token 的提示词，比如一份报告，外加一句“帮我总结一下”。第 12 课的调度器在下一步就让它加入，而且一次算完整个提示词。全部算完，这一步才结束；在那之前，谁也拿不到 token。
 #
-# 要等多久？很多人会说“几百毫秒吧”。猜一猜：模型有 8.03e9 个参数、32 层、32 个头，每个头 128 维；一块 H100，达到峰值 989e12 FLOP/s 的一半。一步算完 32,768 个 token 的整个提示词，需要多少秒？
+# 要等多久？很多人会说“几百毫秒吧”。猜一猜：模型有 8.03e9 个参数、32 层、32 个头，每个头 128 维；用一块 H100，跑到峰值 989e12 FLOP/s 的一半。一步算完 32,768 个 token 的整个提示词，需要多少秒？
 
 # %%
 predict("13.stall", value=None)
@@ -95,11 +95,11 @@ picture(pictures.stall)
 # And measured, here and now: the small model, eight readers, a prompt of 2,000 tokens.
 
 # %% [markdown] lang="zh" en="e518df07"
-# 答案以秒计：一块 H100 要 1.63 s；70B 模型用八块 H100 要 1.52 s。“几百毫秒”说的是 8,192 个 token。（Llama-3.1 的结构和 Llama-3 相同，只是能接受更长的提示词。）
+# 答案以秒计：一块 H100 要 1.63 s；70B 模型用八块 H100 要 1.52 s。“几百毫秒”只对 8,192 个 token 成立。（Llama-3.1 的结构和 Llama-3 相同，只是能接受更长的提示词。）
 #
-# 图来自模拟器：70B 模型，在八块 H100 上张量并行，FLOP/s 达到峰值的一半，带宽达到 80%，每步另加 2 ms。图里是一位读者相邻两个 token 之间的间隔，也就是 **token 间延迟**（inter-token latency，**ITL**）。1.492 s 比公式稍小：公式让每个 token 都乘一遍所有参数；而在引擎里，嵌入只是查表，输出层只给最后一个 token 算。
+# 图来自模拟器：70B 模型，在八块 H100 上张量并行，FLOP/s 取峰值的一半，带宽取 80%，每步另加 2 ms。图里是一位读者相邻两个 token 之间的间隔，也就是 **token 间延迟**（inter-token latency，**ITL**）。1.492 s 比公式稍小：公式让每个 token 都乘一遍所有参数；而在引擎里，嵌入只是查表，输出层只给最后一个 token 算。
 #
-# 再来实测，就在这台机器上：小模型，八位读者，一个 2,000 个 token 的提示词。
+# 再当场实测一次：小模型，八位读者，一个 2,000 个 token 的提示词。
 
 # %% tags=["claim-measured", "nbval-ignore-output"]
 GREEDY = {"temperature": 0, "ignore_eos": True}
@@ -149,11 +149,11 @@ for words, budget in (("whole", 4096), ("in chunks, 128 tokens a step", 128)):
 # Small case, `chunk_mask(2, 2)`: rows `1 1 1 0` and `1 1 1 1`.
 
 # %% [markdown] lang="zh" en="6f372f38"
-# 第二行就是你要做出来的效果。你那里的时间会有出入；在这里，读者等待的时间只有原来的十分之一左右，长提示词自己多等一点。
+# 第二行就是你要做出来的效果。你测到的时间会不一样；我们这里，读者等的时间只有原来的十分之一左右，长提示词自己多等一点。
 #
 # ## 提示词的一段
 #
-# 一步可以只算提示词的任意一段。这样的一段叫一个**分块**（chunk）；下文直接写 chunk，免得和块表里的“块”混淆。它前面的 token 已经有 K 和 V，就在缓存里。如果前面已经算完 `done` 个 token，这个 chunk 的算法和整个提示词一样，只有一点不同：它的每一行能看见哪些 K？
+# 一步不必算完整个提示词，只算其中任意一段也行。这样的一段叫一个**分块**（chunk）；下文直接写 chunk，免得和块表里的“块”混淆。它前面的 token，K 和 V 已经在缓存里了。前面算完 `done` 个 token 之后，chunk 的算法和整个提示词一样，只有一点要另外考虑：它的每一行能看见哪些键？
 #
 # ## 练习 13.1 - chunk 的掩码
 #
@@ -201,21 +201,21 @@ chunk_mask = check("13.mask", chunk_mask)
 # %% [markdown] lang="zh" en="58a5bc0b"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 比较两个范围：沿着一行排开的是 K 的编号，沿着一列排开的是行的编号。
+# 比较两串编号：键的编号沿着一行排开，行的编号沿着一列排开。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# K 的编号是 `np.arange(done + num_new)`。行的编号是 `done + np.arange(num_new)`，用 `[:, None]` 把它竖起来。一行能看见编号不大于自己的 K。
+# 键的编号是 `np.arange(done + num_new)`。行的编号是 `done + np.arange(num_new)`，用 `[:, None]` 把它竖起来。每一行能看见编号不大于自己的键。
 #
 # </details>
 # <details><summary>提示 3：“a later chunk sees all before it”这一项不通过</summary>
 #
-# 只给 chunk 自己画一个三角形，太窄了：前 `done` 列是前缀，每一行都能看见。
+# 只有 chunk 自己的那个三角形，太窄了：前 `done` 列是前缀，每一行都能看见。
 #
 # </details>
 #
-# 把你的掩码用到真正的模型里。一个 40 个 token 的提示词，在每个位置都切一次，包括每块 16 个槽位的块中间。然后放进引擎：
+# 把你的掩码用到真正的模型里：一个 40 个 token 的提示词，每个位置都切一次试试；块有 16 个槽位，切在块中间也算。然后放进引擎：
 
 # %% tags=["claim-logits"]
 tiny = load_model("tiny-gqa", backend="numpy").model
@@ -245,7 +245,7 @@ assert len(told) == 1
 # ([an example](https://dev.to/ji_ai/chunked-prefill-why-one-long-prompt-stalls-every-decode-ln0)). Is that so?
 
 # %% [markdown] lang="zh" en="421d13e0"
-# 不管在哪里切，除了舍入误差，结果都一样。要是 chunk 只看得见自己，什么错也不会报，只是文本不对了。
+# 不管在哪里切，除了舍入误差，结果都一样。要是 chunk 只看自己，什么错也不会报，只是文本不对。
 #
 # ## 代价之一：计算
 #
@@ -276,7 +276,7 @@ for chunk, run in runs.items():
 # But each chunk reads the K and V of all tokens before it, again.
 
 # %% [markdown] lang="zh" en="23e16248"
-# 一个 FLOP 也不多。（计数来自模拟器：嵌入不算 FLOP，logits 只算一行，另外包含一个 20 个 token 的回答。）每个 token 看见的，还是原来那些 token。那 6% 属于某一类 kernel：掩码遮住的分数它也算，算完再丢掉。同样的 kernel 去算一整个提示词，浪费得更多。
+# 完全一样，一个 FLOP 也不差。（计数来自模拟器：嵌入不算 FLOP，logits 只算一行，另外包含一个 20 个 token 的回答。）每个 token 看见的，还是原来那些 token。那 6% 来自某一类 kernel：被掩码遮住的分数它也算，算完再丢掉。这样的 kernel 去算一整个提示词，浪费得更多。
 #
 # ## 代价之二：读取
 #
@@ -303,12 +303,12 @@ predict("13.rereads", value=None)
 #
 # 难度 2/5 · 重要性 3/5 · 10 分钟 · 大约 2 行
 #
-# 写出 `reread_tokens(num_tokens, chunk)`：单独算一个提示词，每个 chunk 有 `chunk` 个 token，最后一个可能短一些。从 token i 开始的 chunk，要读前面 i 个 token 的 K 和 V。返回总和，类型是 int。
+# 写出 `reread_tokens(num_tokens, chunk)`。只算一个提示词，每个 chunk 有 `chunk` 个 token，最后一个可能短一些。从 token i 开始的 chunk，要读前面 i 个 token 的 K 和 V。返回总和，类型是 int。
 #
 # - 不要自己写循环：检查会用到几百万个 chunk。
 # - 要精确：只用整数。
 #
-# 小例子：10 个 token，每个 chunk 有 4 个 token，起点是 0、4、8，所以答案是 12。
+# 小例子：10 个 token，每个 chunk 4 个，起点是 0、4、8，所以答案是 12。
 
 
 # %% exercise="reread_tokens"
@@ -356,11 +356,11 @@ reread_tokens = check("13.rereads", reread_tokens)
 # </details>
 # <details><summary>提示 3：“exact and fast for large numbers”这一项不通过</summary>
 #
-# `/` 得到的是浮点数，再用 `math.ceil` 已经晚了。除以 2 也用 `//`。
+# `/` 得到的是浮点数，这时再用 `math.ceil` 已经晚了。除以 2 也要用 `//`。
 #
 # </details>
 #
-# 同一个数，用三种方法得到：你的公式、模拟器统计的字节数、它记录下来的计划。
+# 同一个数，用三种方法得到：你的公式、模拟器统计的字节数，以及它记录下来的计划。
 
 # %% tags=["claim-three-ways"]
 cost = StepCost(spec, get_gpu("h100-sxm"), tp=8)
@@ -395,13 +395,13 @@ shown
 # and our prompt on the simulated machine, drawn to scale in time. A thin grey bar is the wait for a step to end.
 
 # %% [markdown] lang="zh" en="86e5fd8b"
-# 245,760 个 token，80.5 GB，听起来很多。但按带宽的 80% 算，八块 GPU 读完只要 3.8 ms，而总共要 1.52 s。权重多读了 15 遍，是 97 ms。只要 chunk 还是计算受限（第 03 课），这两样都藏在计算后面。chunk 再小，它们就会露出来，后面会看到。
+# 245,760 个 token，80.5 GB，听起来很多。但按带宽的 80% 算，八块 GPU 读完只要 3.8 ms，而整个提示词要算 1.52 s。权重多读 15 遍，要 97 ms。只要 chunk 还是计算受限（第 03 课），这两样都藏在计算后面。chunk 再小，它们就会露出来，后面会看到。
 #
 # ## 搭车
 #
-# 所以提示词可以分几段来，一步里剩下的位置让给别人。每一步有一个大家共用的 **token 预算**：`max_num_batched_tokens`。读者每人要一个 token，剩下的都给提示词。Sarathi-Serve 把这叫做**无停顿批处理**（stall-free batching）。
+# 所以提示词可以分几段来算，一步里剩下的位置让给别人。每一步有一个大家共用的 **token 预算**：`max_num_batched_tokens`。读者每人要一个 token，剩下的都给提示词。Sarathi-Serve 把这叫做**无停顿批处理**（stall-free batching）。
 #
-# 先用字母画出来：两位读者 r 和 s，一个 40 个 token 的提示词，要么整个算，要么每步 12 个 token。再看图：三位读者和我们的长提示词，跑在模拟的机器上，横轴是真实比例的时间。细的灰条表示在等上一步结束。
+# 先用字母画出来：两位读者 r 和 s，一个 40 个 token 的提示词，要么整个算，要么每步 12 个 token。再看图：三位读者和我们的长提示词，跑在模拟的机器上，横轴按时间比例画。细的灰条表示在等当前这一步结束。
 
 
 # %% tags=["diagram", "claim-ride-along"]
@@ -436,7 +436,7 @@ picture(lambda figure: draw(figure, lines, x="seconds"), width=7.2, height=4.2)
 # %% [markdown] lang="zh" en="66ad6dc0"
 # 按步数算，整个算更短，可是它的第 3 步有 42 个 token。在图里，这样的一步是一根长条：这么久的时间里，每位读者只拿到一个 token。切成 chunk 以后，每条白线是一个 token，读者一直在往下读。
 #
-# 12 个 token 里，提示词拿到 10 个，因为另外两个是欠读者的。在这里，读者本来就排在前面。但他们并不总是排在前面：优先级高的提示词，或者刚被抢占过的提示词，会排到他们前面。如果它能拿多少就拿多少呢？
+# 12 个 token 里，提示词拿到 10 个，因为另外两个要留给读者。在这里，读者本来就排在前面。但他们并不总是排在前面：优先级高的提示词，或者刚被抢占过的提示词，会排到他们前面。要是它能拿多少就拿多少呢？
 
 
 # %% tags=["claim-starved"]
@@ -466,20 +466,20 @@ for kind in (Greedy, Scheduler):
 # Small case: 40 are missing, 12 are left, 2 are behind: 10. With 20 behind: 1.
 
 # %% [markdown] lang="zh" en="82710aa2"
-# 贪心的 chunk 让两位读者都停下来（`-`），直到提示词算完。有预算，还是停顿了。
+# 贪心的 chunk 让两位读者都停下来（`-`），直到提示词算完。明明有预算，还是停顿了。
 #
 # ## 练习 13.3 - chunk 的大小
 #
 # 难度 2/5 · 重要性 5/5 · 15 分钟 · 大约 1 行
 #
-# 写出 `chunk_size(self, num_missing, budget, num_behind)`，它是引擎调度器的一个方法。调度器会依次对每个正在运行的序列调用它，对每个刚要开始的序列也调用。
+# 写出 `chunk_size(self, num_missing, budget, num_behind)`，它是引擎调度器的一个方法。调度器依次为每个正在运行的序列调用它，为每个刚要开始的序列也调用一次。
 #
 # - `num_missing`：这个序列还有多少个 token 没有 K 和 V，至少是 1。解码时缺一个。
 # - `budget`：这一步还剩多少个 token，至少是 1。
-# - `num_behind`：排在它后面的运行中的序列有几个。每个都要给一个 token。对刚要开始的序列，它是 0。
-# - 返回现在算多少个 token：至少 1 个，不能超过缺的，也不能超过剩下的。凡是不欠别人的，全部拿走。
+# - `num_behind`：正在运行的序列里，有几个排在它后面。要给它们各留一个 token。对刚要开始的序列，它是 0。
+# - 返回现在算多少个 token：至少 1 个，不能超过缺的，也不能超过剩下的。凡是不用留给别人的，全部拿走。
 #
-# 小例子：缺 40 个，剩 12 个，后面有 2 个序列：10。后面有 20 个序列：1。
+# 小例子：缺 40 个，剩 12 个，后面有 2 个序列，答案是 10。后面有 20 个序列，答案是 1。
 
 
 # %% exercise="MyScheduler"
@@ -521,16 +521,16 @@ MyScheduler = check("13.chunk_size", MyScheduler)
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# `budget - num_behind`，但不小于 1。再从中最多取 `num_missing` 个。
+# `budget - num_behind`，但不小于 1。再和 `num_missing` 比，取小的。
 #
 # </details>
 # <details><summary>提示 3：“at least a token”这一项不通过</summary>
 #
-# 后面的序列可能比预算里的 token 还多。排在前面的仍然要拿一个，不然哪一步都没有进展。
+# 后面的序列可能比预算里的 token 还多。排在前面的仍然要拿一个，不然永远没有进展。
 #
 # </details>
 #
-# 把你的调度器放进引擎：先用真正的模型，再用模拟器：
+# 把你的调度器放进引擎，先用真正的模型，再用模拟器：
 
 
 # %% tags=["claim-own-scheduler"]
@@ -561,7 +561,7 @@ print(f"simulated, budget 2,048: longest gap {1000 * waits(yours)[0]:.1f} ms in 
 #
 # 按公式，一步算 2,048 个提示词 token 要 74 ms。这就是读者最长的间隔吗？
 #
-# 猜一猜：八块 H100 达到峰值的一半，开头 2,048 个 token 就要这么久；整个提示词的 32,768 个 token 要多久，题目里写着。最后 2,048 个要多少毫秒？
+# 猜一猜：还是图里那个模型，八块 H100 都跑到峰值的一半。以毫秒计，开头的 2,048 个 token 要 74，整个提示词的 32,768 个要 1,525。最后的 2,048 个要多少？
 
 # %%
 predict("13.last_chunk", value=None)
@@ -591,11 +591,11 @@ for budget in (512, 2048, 8192, None):
 # %% [markdown] lang="zh" en="b0f547c2"
 # 预算数的是 token，不是时间。最后一个 chunk 要对前面所有的 token 做注意力，所以要 116 ms，而第一个只要 74 ms。
 #
-# - **512**：读者几乎没感觉，31 ms。代价由长提示词自己付，也就是它的**首 token 延迟**（**TTFT**）：从 1.49 s 变成 1.65 s。
-# - **2,048**：116 ms 和 1.53 s。
-# - **8,192**：441 ms，人看得出来；提示词却没再快多少。
+# - **512**：31 ms，读者几乎没感觉。代价由长提示词自己承担：它的**首 token 延迟**（**TTFT**）从 1.49 s 变成 1.65 s。
+# - **2,048**：间隔 116 ms，TTFT 1.53 s。
+# - **8,192**：间隔 441 ms，人看得出来；提示词却没再快多少。
 #
-# 所以小预算对 ITL 好，大预算对 TTFT 好。拖动预算看看。面板下面的静态图是预算为 256 的情形：间隔最长 16.2 ms，首 token 在 1.80 s 之后。
+# 所以小预算对 ITL 好，大预算对 TTFT 好。拖动预算看看。面板下面的静态图是预算为 256 的情形：间隔最长 16.2 ms，首 token 要等 1.80 s。
 
 # %%
 panel(
@@ -627,13 +627,13 @@ picture(pictures.trade_off, budget=256, prompt=LONG, width=7.2)
 #
 # 难度 3/5 · 重要性 4/5 · 15 分钟 · 大约 8 行
 #
-# 服务方要求：“间隔不能超过 50 ms。”写出 `largest_budget(step_seconds, limit, most)`。
+# 这项服务要求“间隔不能超过 50 ms”。写出 `largest_budget(step_seconds, limit, most)`。
 #
-# - `step_seconds(n)`：一步算 n 个 token 要多少秒，n 从 1 到 `most`。token 更多，时间绝不会更少；两个预算的时间可能一样长。
-# - 返回 1 到 `most` 之间最大的 n，使这一步的时间不超过 `limit`；一个也没有就返回 0。
+# - `step_seconds(n)`：一步算 n 个 token 要多少秒，n 从 1 到 `most`。token 更多，时间绝不会更短；两个预算的时间可能一样长。
+# - 返回 1 到 `most` 之间最大的 n，它那一步的时间不超过 `limit`；一个也没有就返回 0。
 # - `step_seconds` 最多调用 60 次，而 `most` 可以大到 `2**50`。
 #
-# 小例子：n 个 token 要 2 + n 秒。上限是 5，答案就是 3。
+# 小例子：n 个 token 要 2 + n 秒。上限是 5 时，答案是 3。
 
 
 # %% exercise="largest_budget"
@@ -678,12 +678,12 @@ largest_budget = check("13.budget", largest_budget)
 # %% [markdown] lang="zh" en="f69fd926"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 时间从不下降，所以这是在有序的列表里查找：每调用一次，范围缩小一半。
+# n 变大，时间绝不会变短，所以这就是在有序的列表里查找：每调用一次，范围缩小一半。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 维护两个数：`low` 满足上限，`high` 不满足。从 0 和 `most + 1` 开始，但绝不用这两个数去调用。每次问中间那个，移动其中一个，直到两者相邻。
+# 维护两个数：`low` 不超过上限，`high` 超过。从 0 和 `most + 1` 开始，但绝不用这两个数去调用。每次试中间那个，移动其中一个，直到两者相邻。
 #
 # </details>
 # <details><summary>提示 3：“the answer is most”这一项不通过</summary>
@@ -692,7 +692,7 @@ largest_budget = check("13.budget", largest_budget)
 #
 # </details>
 #
-# 最费时的是提示词的最后一步。`last_step_seconds(n)` 给出它的时间：前八个 token 属于八位读者，从第九个起，是提示词末尾的那个 chunk。
+# 最费时的是提示词的最后一步。`last_step_seconds(n)` 给出它的时间：n 个 token 里，前八个属于八位读者，从第九个起，是提示词末尾的那个 chunk。
 
 # %% tags=["claim-limit"]
 for limit in (0.02, 0.05, 0.1):
@@ -716,9 +716,9 @@ print(f"from 9 to {flat} tokens the same within 1%: as long as the weights are r
 # the largest step it may ever run. That room is not there for the cache:
 
 # %% [markdown] lang="zh" en="c39e1538"
-# 时间有个下限。只有一个 token 的一步也要读全部权重，再加上每步固定的 2 ms：一共 8.5 ms。第九个 token 是提示词的，从它起还要读长提示词的 K 和 V，于是变成 9.05 ms。在那以后，直到 129 个 token，几乎都是白送。再往上就轮到计算说了算，时间随 token 数增长。
+# 时间有个下限。只有一个 token 的一步也要读全部权重，再加上每步固定的 2 ms：一共 8.5 ms。第九个 token 是提示词的：有了它，还要读长提示词的 K 和 V，于是变成 9.05 ms。从这里到 129 个 token，多出来的几乎都是白送。再往上就轮到计算说了算，时间随 token 数增长。
 #
-# 预算还管着另一件事：它限制了**激活值**（activations）的大小。激活值随一步里的 token 数增长，引擎必须为可能出现的最大一步留好空间。这块空间，缓存就用不上了：
+# 预算还管着另一件事：它限制了**激活值**（activations）占多少内存。激活值随一步里的 token 数增长，引擎必须为可能出现的最大一步留好空间。这块空间，缓存就用不上了：
 
 # %% tags=["claim-activations"]
 small = get_model("llama-3.1-8b")
@@ -735,7 +735,7 @@ for tokens in (2048, 8192, LONG):
 # %% [markdown] lang="zh" en="8a0cf544"
 # ## 什么时候反而吃亏
 #
-# 分块照顾的，是和长提示词一起等的人。没有人在读呢？那就没有谁需要照顾。
+# 分块照顾的，是陪着长提示词一起等的人。要是没有人在读，也就没有谁要照顾。
 
 # %% tags=["claim-counter-example"]
 print("the prompt alone: its first token after")
@@ -765,10 +765,10 @@ for budget in (None, 2048, 512, 128, 64):
 # Yours depends on how many read while long prompts come in, and on your limit.
 
 # %% [markdown] lang="zh" en="77fa4e6b"
-# - **没有读者**：每步 2,048 个 token，时间是原来的 1.02 倍；每步 64 个 token，是 3.00 倍。先是每步固定的 2 ms 在起作用；到了大约 128 个 token 以下，是为这么几个 token 就要读一遍权重。
+# - **没有读者**：每步 2,048 个 token，时间是原来的 1.02 倍；每步 64 个 token，是 3.00 倍。起先是因为每步固定的 2 ms；到了大约 128 个 token 以下，是因为权重：读一遍，只为这么几个 token。
 # - **长提示词自己**：不管预算多大，它都要多等一会儿。
-# - **八个长提示词**：总时间和原来一样，或者更长。先做谁后做谁，突破不了计算的上限。
-# - **短提示词**：短于预算就不用切，什么也不变。
+# - **八个长提示词**：总时间和原来一样，或者更长。调整先后顺序，突破不了算力的上限。
+# - **短提示词**：不超过预算就不用切，什么也不变。
 #
 # ## 已发表的数字
 #
@@ -776,7 +776,7 @@ for budget in (None, 2048, 512, 128, 64):
 #
 # - `Mistral-7B`，一块 A100：是 vLLM 的 2.6 倍；
 # - `Yi-34B`，两块 A100：最多 3.7 倍；
-# - `Falcon-180B`，用**流水线并行**（pipeline parallelism）：最多 5.6 倍。在这里，大小相等的 chunk 还能填上流水线的气泡，那是另一种收益。
+# - `Falcon-180B`，用**流水线并行**（pipeline parallelism）：最多 5.6 倍。这时，大小相等的 chunk 还能填上流水线的气泡，那是另一种收益。
 #
 # 你能得到多少，取决于长提示词进来时有多少人在读，也取决于你的延迟上限。
 
@@ -816,15 +816,15 @@ for budget in (None, 2048, 512, 128, 64):
 #
 # 难度 4/5 · 重要性 4/5 · 25 分钟 · 大约 25 行
 #
-# 写出坏的分块调度器通不过的测试。你的函数会拿到 `make`：`make(8)` 是一次运行，预算是 8，每块 4 个槽位。如果它是坏的，就抛出 AssertionError。等着你的有九个坏的调度器，还有四个对的。
+# 写一些测试，让坏的分块调度器过不了。你的函数会拿到 `make`：`make(8)` 是一次运行，预算是 8，每块 4 个槽位。如果它是坏的，就抛出 AssertionError。等着你的有九个坏的调度器，还有四个正确的。
 #
-# - 用 `run.add("a", tokens, max_tokens, priority)` 让一个请求排队。`priority` 可以不写，那就是 0；最小的排在最前面。
+# - 用 `run.add("a", tokens, max_tokens, priority)` 让一个请求排队。`priority` 可以不写，那就是 0；数最小的排在最前面。
 # - `run.step()` 返回一步里的 chunk：一个列表，每项是 `(name, first token, number of tokens)`，即名字、第一个 token 的位置、token 数。`run.finish()` 返回剩下的所有步。
 # - `run.answer("a")`：到目前为止采样出来的 token。`right_answer(tokens, n)`：应该是哪些 token。
 #
-# 应该成立的是：一步不超出预算；只要还有提示词缺 token，就把预算用满。每个 token 按顺序恰好算一次，除非已经在缓存里找到了。（前缀缓存是开着的：提示词从以前算过的整块之后开始，而且至少要算一个 token。）只要预算够每个运行中的请求分一个 token，每一步里就都有它们的 chunk。
+# 应该成立的是：每一步都不超出预算；只要还有提示词没算完，就把预算用满。每个 token 按顺序恰好算一次，除非在缓存里找到了。（前缀缓存是开着的：以前算过的整块不用再算，提示词从它们后面开始，但至少要算一个 token。）只要预算够给每个正在运行的请求各分一个 token，它们在每一步里就都有 chunk。
 #
-# 九个里面的一个长这样：chunk 还没到提示词末尾，也让它得到一个 token。`plan.chunks` 是这一步的 chunk，`result` 里给每个 chunk 都采样了一个 token，`changed` 是本来就该得到 token 的请求：
+# 下面是九个中的一个：chunk 还没到提示词末尾，也让它得到一个 token。`plan.chunks` 是这一步的 chunk，`result` 里给每个 chunk 都采样了一个 token，`changed` 是本来就该得到 token 的请求：
 #
 # ```python
 # def commit(self, plan, result):
@@ -898,12 +898,12 @@ my_tests = bugs_caught(my_tests, "13")
 # %% [markdown] lang="zh" en="74a17eb5"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 有 bug 漏掉的时候，检查会告诉你该往哪里看。
+# 每个漏网的 bug，检查都会告诉你该看哪里。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 只有一个提示词，长度比预算的两倍小一点、正好相等、大一点。一位读者，加一个排在他后面或前面的长提示词。两个开头相同的提示词，一个接一个。
+# 单独一个提示词，长度比预算的两倍小一点、正好相等、大一点。一位读者，加一个排在他后面或前面的长提示词。两个开头相同的提示词，一个接一个。
 #
 # </details>
 # <details><summary>提示 3：正确的调度器被拒绝了</summary>
@@ -914,7 +914,7 @@ my_tests = bugs_caught(my_tests, "13")
 #
 # ## 自测
 #
-# 预算是 512 个 token，有 40 个人在读。来了一个 8,192 个 token 的提示词。它要过多少步才拿到第一个 token？
+# 预算是 512 个 token，有 40 个人在读。这时来了一个 8,192 个 token 的提示词。要走多少步，它才拿到第一个 token？
 
 # %% tags=["self-check"]
 predict("13.steps", value=None)
@@ -952,17 +952,17 @@ predict("13.steps", value=None)
 # | 分块预填充 | V1 默认开启 | 默认开启；`--chunked-prefill-size -1` 关闭 |
 # | token 预算 | `max_num_batched_tokens`，和解码共用 | `--chunked-prefill-size`，只管提示词 |
 # | 默认值 | H100 上在线服务 8,192，离线 16,384；A100 上 2,048 和 8,192 | 按显存大小：H100 是 8,192，B200 是 16,384 |
-# | 解码搭车 | 总是：`v1/core/sched/scheduler.py` | 加上 `--enable-mixed-chunk` |
+# | 解码搭车 | 总是如此：`v1/core/sched/scheduler.py` | 加上 `--enable-mixed-chunk` |
 # | 单个提示词的份额 | `long_prefill_token_threshold` | |
 #
-# 另一条路，是让别的机器去算提示词，再把 K 和 V 传过来，这叫**预填充与解码分离**（disaggregation）。这样提示词再也不会挡解码的路，代价是更多的机器和一张快速的网络。
+# 另一条路，是让别的机器去算提示词，再把 K 和 V 传过来，这叫**预填充与解码分离**（disaggregation）。这样，提示词再也不会挡解码的路，代价是更多的机器，还要有高速网络。
 #
 # > **这一课没有说明的事**
 # >
-# > - GPU 上的时间。我们用的是屋顶线模型（常数都写明了），以及 CPU 上的小模型。
+# > - GPU 上的时间。我们的时间来自屋顶线模型（常数都写明了），以及 CPU 上的小模型。
 # > - kernel。一步里既有一个长 chunk，又有许多解码，长短不齐，真实的 kernel 会为此多花时间。
-# > - 张量并行的通信：我们的 70B 模型，GPU 之间的通信没有计时。
-# > - 真实的服务。一个长提示词加八位读者，算不上真实流量。第 15 课会用一份 trace。
+# > - 张量并行的通信。我们的 70B 模型没有算 GPU 之间的通信时间。
+# > - 真实的服务。一个长提示词加八位读者，算不上请求记录（trace）。第 15 课会用一份。
 
 # %% [markdown] lang="en" tags=["question"]
 # ## Questions that people ask
@@ -989,7 +989,7 @@ predict("13.steps", value=None)
 #
 # <details><summary>分块会改变回答吗？</summary>
 #
-# 不会。同样的 token 看见的还是同样的 token。求和时切法不同，最后一位数字可能不一样；两个 token 几乎打平时，胜出的可能是另一个。
+# 不会。同样的 token 看见的还是同样的 token。求和时分段不同，最后一位数字可能不一样；两个 token 几乎打平时，胜出的可能是另一个。
 #
 # </details>
 # <details><summary>chunk 可以在块的中间结束吗？</summary>
@@ -999,7 +999,7 @@ predict("13.steps", value=None)
 # </details>
 # <details><summary>为什么不给每个提示词固定的 chunk，比如 512？</summary>
 #
-# 那样两个提示词就是 1,024，一步的时间就翻倍。预算管的是整个一步，所以间隔有上限。
+# 那样，两个提示词就是 1,024，一步的时间翻倍。预算管的是一整步，所以间隔才有上限。
 #
 # </details>
 
@@ -1027,16 +1027,16 @@ predict("13.steps", value=None)
 # ## 三句话小结
 #
 # - 整个算 32,768 个 token 的提示词，所有人都要停一秒多。切成 chunk，读者就能一直往下读。
-# - chunk 的计算量一点不多，只是要重读前缀。真正的代价是每一步的固定开销，以及为很少的 token 读一遍权重。
-# - 每步一个 token 预算：小的对 ITL 好，大的对 TTFT 好。排在后面的每个人，都该有一个 token。
+# - 切成 chunk，计算量一点不变，只是要重读前缀。真正的代价是每一步的固定开销，以及为很少的 token 读一遍权重。
+# - 每步一份 token 预算：小的对 ITL 好，大的对 TTFT 好。要给排在后面的每个人留一个 token。
 #
 # | 术语 | 英文 | 常见的说法 | 含义 |
 # |---|---|---|---|
 # | 分块预填充 | chunked prefill | “prompt splitting” | 一个提示词分几步算完 |
 # | token 预算 | token budget | “max batched tokens” | 一步最多算多少个 token |
 # | 无停顿批处理 | stall-free batching | “piggybacking” | 每一步都有解码，剩下的给提示词 |
-# | token 间延迟 | ITL | “TBT”“TPOT” | 同一个回答里相邻两个 token 的间隔 |
+# | token 间延迟 | ITL | “TBT”、“TPOT” | 同一个回答里相邻两个 token 的间隔 |
 #
-# **开放练习。** *简单*：长提示词之后不久又来一个提示词，画出它的 TTFT。*中等*：写一个 `chunk_size`，上限用 ms 而不是 token 数来定，越到后面 chunk 越小。*研究*：长提示词算到一半，短提示词该不该超过它？
+# **开放练习。** *简单*：长提示词之后不久又来一个提示词，画出它的 TTFT。*中等*：写一个 `chunk_size`，按毫秒而不是按 token 数守住上限：越到后面，chunk 越小。*研究*：长提示词算到一半，该不该让短提示词插到它前面？
 #
 # **上一课：** [12 · 连续批处理](lessons/12_continuous_batching.ipynb) · **下一课：** [14 · 抢占](lessons/14_preemption.ipynb)
