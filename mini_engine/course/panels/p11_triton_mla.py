@@ -204,7 +204,7 @@ def heads(figure: Figure, num_heads: int, query_tokens: int, gpus: int, gpu: str
     )
     axes.set(xlim=(0.8, 512), ylim=(1, 4000), xlabel="heads on a GPU", ylabel="FLOP per byte")
     axes.set_title(f"MLA decode, latents of {LATENT}, rope keys of {ROPE}")
-    axes.legend(loc="upper left", fontsize=8)
+    axes.legend(loc="lower right", fontsize=8)
     bound = "compute" if at >= ridge else "memory"
     return (
         f"{num_heads} heads on {gpus} {'GPU' if gpus == 1 else 'GPUs'}: {own} each, {query_tokens} query "
