@@ -19,15 +19,15 @@
 #
 # **每个字节只读一次。**
 #
-# 120 到 180 分钟 · Triton，不需要 GPU · 先学第 03、04 和 07 课
+# 120 到 180 分钟 · Triton，不需要 GPU · 先学第 03、04、07 课
 #
 # 学完这一课，你能够：
 #
-# - 自己写一个 kernel：program、分块、掩码和步长；
-# - 在 kernel 里顺着块表找数据，并让引擎用它生成文字；
+# - 自己写 kernel，用好 program、tile（分块）、掩码和步长；
+# - 在 kernel 里顺着块表找数据，并让引擎用它写出文本；
 # - 说清一个解码 kernel 至少要读多少字节，并数出它实际读了多少。
 #
-# 下一个单元格决定 kernel 在哪里运行：有 GPU 就编译，没有就用 Triton 的解释器在 CPU 上跑。它必须放在最前面，因为 Triton 之后改不了主意。
+# 下一个单元格决定 kernel 在哪里运行：有 GPU 就编译，没有就用 Triton 的解释器在 CPU 上跑。它必须放在最前面：一旦定下来，Triton 就不能再换了。
 
 # %% tags=["nbval-ignore-output"]
 from mini_engine.course.own_kernels import start_kernels
@@ -64,7 +64,9 @@ device = kernel_device()
 # %% [markdown] lang="zh" en="fb7e517f"
 # ## 痛点
 #
-# [第 07 课](lessons/07_block_tables.ipynb)给每个请求分的是零散的块，而库里的注意力要求键排成连续的一段。所以没有自己的 kernel 的引擎，每一层、每个 token 都得先把它们收集到一起。
+# [第 07 课](lessons/07_block_tables.ipynb)给每个请求分的是零散的块，而库里现成的注意力要求 K 和 V 连成一片。所以，引擎要是没有自己的 kernel，每生成一个 token，每一层都得先把它们收集到一起。
+#
+# 先猜一猜：一段上下文的 K 和 V 一共 X 字节。第一次调用把它们从块里复制出来，第二次调用对副本做注意力。读和写都算上，两次调用搬动的字节是 X 的多少倍？
 
 # %%
 predict("10.moved", value=None)
@@ -92,7 +94,7 @@ print(f"least time for them on an H100: {1e3 * once:.1f} ms a token; with a copy
 # [Triton](https://triton-lang.org): Python that becomes a GPU kernel.
 
 # %% [markdown] lang="zh" en="75c97552"
-# 解码受字节限制，而这些字节里有三分之二是白搬的。所以我们自己来写缺的那个函数，用的是 [Triton](https://triton-lang.org)：能变成 GPU kernel 的 Python。
+# 解码是访存受限的，而这些字节有三分之二是白搬的。缺的那个函数，我们就自己写，用 [Triton](https://triton-lang.org)：写的是 Python，编译出来是 GPU kernel。
 
 # %% tags=["diagram"]
 svg(*pictures.two_ways())
@@ -106,11 +108,11 @@ svg(*pictures.two_ways())
 # Ten numbers, programs with tiles of 4. The third program has two lanes too many. Its **mask** says which lanes are on.
 
 # %% [markdown] lang="zh" en="713a23c4"
-# ## program、分块、掩码
+# ## program、tile、掩码
 #
-# 启动一个 kernel，就是启动由许多 **program**（程序实例）组成的**网格**。它们运行同一段代码，顺序不定，除了内存什么也不共享。彼此的区别只有 `tl.program_id`。program 处理的是**分块**（tile）：边长为 2 的幂的小数组。分块里的一个位置叫一个**通道**（lane）。
+# 启动一个 kernel，就是启动由许多 **program**（程序实例）组成的**网格**（grid）。它们运行同一段代码，先后不定，除了内存什么也不共享，唯一的区别是 `tl.program_id`。program 处理的是 **tile**（分块）：每条边的长度都是 2 的幂的小数组。tile 里的一个位置叫一个**通道**（lane）。
 #
-# 十个数，每个 program 的分块有 4 个通道。第三个 program 多出两个通道。**掩码**说明哪些通道是打开的。
+# 现在有十个数，每个 program 的 tile 有 4 个通道，于是第三个 program 多出两个通道。哪些通道打开，由**掩码**（mask）决定。
 
 
 # %% tags=["claim-program"]
@@ -134,9 +136,9 @@ print("who wrote:", who.tolist())
 # `program_id(0)` is the first, `program_id(1)` the second.
 
 # %% [markdown] lang="zh" en="f8910f80"
-# `out_ptr` 是一个地址。`out_ptr + at` 是一整个分块的地址，按数的个数计，不按字节计。`BLOCK: tl.constexpr` 在编译时就已知：分块的大小必须如此。
+# `out_ptr` 是一个地址。`out_ptr + at` 是装满地址的 tile：偏移按元素个数计，不按字节计。`BLOCK: tl.constexpr` 是编译时就知道的常量，tile 的大小必须是这样的常量。
 #
-# 大多数 kernel 都是读取、计算、写回。下面这个把矩阵里的数平方。它的网格有两个轴（列方向的分块，行）：`program_id(0)` 是第一个，`program_id(1)` 是第二个。
+# 大多数 kernel 都是三步：加载、计算、写回。下面这个给矩阵里的每个数求平方。它的网格有两个轴，依次是列方向的 tile 和行：`program_id(0)` 是第一个，`program_id(1)` 是第二个。
 
 
 # %% tags=["claim-load"]
@@ -189,16 +191,16 @@ print(squares.int().tolist())
 # Small case: a row of 5 numbers is one tile of 16 with 11 lanes off. What should these count as in a sum? In a maximum?
 
 # %% [markdown] lang="zh" en="db6581af"
-# - 关闭的通道什么也不碰。读取时它得到 `other`。**没有 `other`，里面就什么都可能有**：在 GPU 上是任意值，在解释器里是 0，在这一课的检查里是 NaN。
-# - 没有谁检查地址。地址错了，读到的就是别人的内存。这一课的检查会看地址；读了却用不上的，也算错。
-# - 可以用的有：数、分块、`for ... in range(...)`、`while`，以及对单个数的 `if`。没有列表，没有 NumPy，没有 `x_ptr[row]`，也没有 `@`。`print` 在解释器里能用。
-# - **循环一轮一轮下来，变量的类型和形状不能变。** 会变成分块的，一开始就得是分块。检查会为 H100 编译你的 kernel，手边没有 H100 也行。
+# - 关闭的通道不碰内存。加载时，它的值就是 `other`。**不写 `other`，里面是什么就不一定了**：在 GPU 上是任意值，在解释器里是 0，在这一课的检查里是 NaN。
+# - 平时没人替你检查地址。地址错了，读到的就是别人的内存。这一课的检查会盯着地址；读了却用不上的，也算错。
+# - 能用的有：单个的数、tile、`for ... in range(...)`、`while`，以及条件为单个数的 `if`。不能用列表、NumPy、`x_ptr[row]` 和 `@`。`print` 在解释器里能用。
+# - **在循环里，变量的类型和形状不能变。** 后面要变成 tile 的，一开始就得是 tile。检查会为 H100 编译你的 kernel，手边没有 H100 也行。
 #
 # | 你需要 | 写法 |
 # |---|---|
 # | 位置 0 到 15 | `tl.arange(0, 16)` |
-# | 全是 0 的分块、全是另一个数的分块 | `tl.zeros([16, 32], tl.float32)`、`tl.full([16], float("-inf"), tl.float32)` |
-# | 把分块当成一行或一列 | `d[None, :]`、`n[:, None]`；广播规则和 NumPy 一样 |
+# | 填满 0 的 tile、填满别的数的 tile | `tl.zeros([16, 32], tl.float32)`、`tl.full([16], float("-inf"), tl.float32)` |
+# | 把 tile 变成一行或一列 | `d[None, :]`、`n[:, None]`；广播规则和 NumPy 一样 |
 # | 沿一个轴归约 | `tl.max(x, 0)`、`tl.sum(x, 1)` |
 # | 逐个数计算 | `tl.maximum(a, b)`、`tl.exp(x)`、`tl.where(mask, a, b)`、`x.to(tl.float32)` |
 # | 矩阵乘法、转置 | `tl.dot(a, b)`、`tl.trans(k)` |
@@ -207,13 +209,13 @@ print(squares.int().tolist())
 #
 # 难度 2/5 · 重要性 5/5 · 15 分钟 · 大约 10 行
 #
-# 写出这个 kernel。编号为 `row` 的 program 求它那一行前 `length` 个数的最大值与和。
+# 写出这个 kernel：program `row` 求自己那一行前 `length` 个数的最大值与和。
 #
-# - 第 r 行从 `x_ptr + r * x_stride` 开始。一行可能比一个分块长：对分块做循环。
-# - `length` 之后的东西不属于你。
-# - 数可能小于 0。空行给出 `float("-inf")` 和 0。
+# - 第 r 行从 `x_ptr + r * x_stride` 开始。一行可能比一个 tile 长：对 tile 做循环。
+# - `length` 之后的内容不是你的，不要读。
+# - 数可能小于 0。空行的结果是 `float("-inf")` 和 0。
 #
-# 小例子：一行 5 个数，是一个 16 通道的分块，其中 11 个通道关闭。求和时它们该当作什么？求最大值时呢？
+# 小例子：一行 5 个数，就是一个 16 通道的 tile，其中 11 个通道关闭。求和时该把它们当作几？求最大值时呢？
 
 
 # %% exercise="largest_and_sum"
@@ -273,23 +275,23 @@ largest_and_sum = check("10.rows", largest_and_sum)
 # %% [markdown] lang="zh" en="121486b5"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 你需要的读取方式，`square_kernel` 里都有。`tl.max(x, 0)` 归约一个分块；`tl.maximum(a, b)` 用于两个数，或两个分块。
+# 要用到的几种加载，`square_kernel` 里都有。`tl.max(x, 0)` 把一个 tile 归约掉；`tl.maximum(a, b)` 用在两个数或两个 tile 之间。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# `for start in range(0, length, BLOCK)`：位置是 `at = start + tl.arange(0, BLOCK)`，然后用 `mask=at < length` 读取。两个数从一个分块带到下一个，循环结束后再一起写回。
+# `for start in range(0, length, BLOCK)`：位置是 `at = start + tl.arange(0, BLOCK)`，加载时用 `mask=at < length`。把两个数从一个 tile 带到下一个，循环结束后一起写回。
 #
 # </details>
-# <details><summary>提示 3：“numbers below 0”没有通过</summary>
+# <details><summary>提示 3：“numbers below 0”这一项不通过</summary>
 #
-# 关闭的通道得到了 0，它比这些数都大。读取时让它们是 -inf。求和时用 `tl.where(at < length, x, 0.0)`。
+# 关闭的通道得到了 0，比这些数都大。加载时让它们得到 -inf。求和时用 `tl.where(at < length, x, 0.0)`。
 #
 # </details>
 #
 # ## kernel 里的在线 softmax
 #
-# 注意力也需要最大的分数与和，但只能走一遍。[第 07 课](lessons/07_block_tables.ipynb)是一块一块地做。kernel 是一个分块一个分块地做，不管块有多大。六个 token，分块大小为 4，先用 NumPy 写：
+# 注意力也要最大的分数，也要和，但数据只能走一遍。[第 07 课](lessons/07_block_tables.ipynb)逐块地做，kernel 则逐个 tile 地做，不管块有多大。六个 token，tile 大小为 4，先用 NumPy 写：
 
 
 # %% tags=["claim-steps"]
@@ -335,19 +337,19 @@ print(f"in tiles {out / total:.6f}, all at once {softmax @ values:.6f}")
 # - Scores are `q · k * scale`. Large ones must not overflow.
 
 # %% [markdown] lang="zh" en="e56253e9"
-# 关闭的通道分数是 -inf，所以权重是 0。但 0 × NaN 是 NaN：它的**值**也必须用掩码挡住。键也一样，否则就是白读一趟。
+# 关闭的通道分数是 -inf，所以权重是 0。但 0 × NaN 还是 NaN：它的**值**（value）也必须用掩码挡住。它的键（key）也一样，不然就白读了。
 #
-# 这里一个 token 的值只是一个数。在注意力里，它是长为 D 的一行。于是 `out` 是分块 [BLOCK_D]，`weights @ v` 变成 `tl.sum(weights[:, None] * v, 0)`。
+# 这里每个 token 的值只是一个数。在真正的注意力里，它是一行 D 个数。这时 `out` 是 tile [BLOCK_D]，`weights @ v` 变成 `tl.sum(weights[:, None] * v, 0)`。
 #
 # ## 练习 10.2 - 一个查询
 #
 # 难度 3/5 · 重要性 5/5 · 20 分钟 · 大约 18 行
 #
-# 把这些步骤写成 kernel：一个查询 `q[D]`，面对 `length` 个键和值，只有一个 program。
+# 把这些步骤写成 kernel：一个查询 `q[D]`，对 `length` 个键和值做注意力，只有一个 program。
 #
-# - token n 的键在 `k_ptr + n * k_stride`，从那里起有 D 个数。它的值在 `v_ptr + n * v_stride`：另一个张量，另一个步长。
-# - 键的分块是 [BLOCK_N, BLOCK_D]：`n[:, None] * k_stride + d[None, :]`。D 不一定是 2 的幂，所以两个方向都可能有关闭的通道：`(n < length)[:, None] & (d < D)[None, :]`。
-# - 分数是 `q · k * scale`。分数很大时也不能溢出。
+# - token n 的键从 `k_ptr + n * k_stride` 开始，一共 D 个数。它的值从 `v_ptr + n * v_stride` 开始：张量不同，步长也不同。
+# - 键的 tile 形状是 [BLOCK_N, BLOCK_D]，地址的偏移是 `n[:, None] * k_stride + d[None, :]`。D 不一定是 2 的幂，所以两个方向都可能有关闭的通道：`(n < length)[:, None] & (d < D)[None, :]`。
+# - 分数是 `q · k * scale`。分数再大，也不能上溢（overflow）。
 
 
 # %% exercise="decode_one"
@@ -418,21 +420,21 @@ decode_one = check("10.one", decode_one)
 # %% [markdown] lang="zh" en="2062febd"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 上一个单元格的循环几乎就是这个 kernel。从 `out = tl.zeros([BLOCK_D], tl.float32)` 开始。
+# 上一个 NumPy 单元格的循环，差不多就是这个 kernel。从 `out = tl.zeros([BLOCK_D], tl.float32)` 开始。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 两次读取用同一个分块掩码，加上 `other=0.0`。分数是 `tl.sum(q[None, :] * k, 1) * scale`，n 超出末尾的地方改成 -inf。其余和 NumPy 里一样。
+# k 和 v 的加载用同一个 tile 掩码，都写上 `other=0.0`。分数是 `tl.sum(q[None, :] * k, 1) * scale`，n 超出末尾的地方换成 -inf。其余和 NumPy 里一样。
 #
 # </details>
-# <details><summary>提示 3：“a partial last tile”没有通过</summary>
+# <details><summary>提示 3：“a partial last tile”这一项不通过</summary>
 #
-# 有三处需要掩码：读 k、读 v，还有分数。分数为 0 不等于“没有分数”：它的权重是 e^0 = 1。
+# 有三处要用掩码：加载 k、加载 v，还有分数。分数为 0 不等于“没有分数”：它的权重是 e^0 = 1。
 #
 # </details>
 #
-# 这就是 FlashAttention 的内层循环。它省下了什么？它从不把分数写进内存。
+# 这就是 FlashAttention 的内层循环。它省下了什么？分数从不写进内存。
 
 # %% tags=["claim-prefill-decode"]
 S, D, NUMBER = 8192, 128, 2  # tokens, size of a head, bytes of a number
@@ -458,15 +460,15 @@ for phase, queries in (("prefill", S), ("decode", 1)):
 # lie in four blocks of 4, wherever they are.
 
 # %% [markdown] lang="zh" en="b3c1985f"
-# 预填充时，一个头的字节几乎全是分数，FlashAttention 正是为此而生。解码时，分数几乎可以忽略。人们常说“解码快是因为 FlashAttention”。真正有用的是 K 和 V 的字节更少：GQA、MLA、量化，再加上每个字节只读一次。
+# 预填充时，一个头的字节几乎全是分数，FlashAttention 正是为此而生。解码时，分数少到可以忽略。常有人说“用了 FlashAttention，解码就快”。其实对解码有用的，是减少 K 和 V 的字节：GQA、MLA、量化，再加上每个字节只读一次。
 #
 # ## 顺着块表走
 #
-# 池的形状是 [N 个块, P 个槽位, K 个头, D]，在内存里是长长的一行。token n 在块 `table[n // P]` 的槽位 `n % P`：
+# 池的形状是 [N, P, K, D]：N 个块，每块 P 个槽位，K 个头，每个头 D 个数，在内存里排成长长的一行。token n 在块 `table[n // P]` 的槽位 `n % P`：
 #
 # $$\text{address} = \text{table}[n // P] \times \text{stride}_n + (n \,\%\, P) \times \text{stride}_p + \text{head} \times \text{stride}_k + d$$
 #
-# 读取时，分块里的地址可以是任意的。所以每个通道自己去找自己的块：这叫**跨步收集**（strided gather），不需要复制。16 个 token 的分块可以落在四个大小为 4 的块里，不管它们在哪儿。
+# 一次加载，可以用任意地址组成的 tile。所以每个通道都能去找自己的块，不用复制：这叫**跨步收集**（strided gather）。一个装 16 个 token 的 tile，可以落在四个块里，每块 4 个槽位，块在哪里都行。
 
 
 # %% tags=["claim-gather"]
@@ -491,7 +493,7 @@ print(seen.int().tolist())
 # orange program load, and who else loads from them? How many lanes are off with tiles of 4, and with 32?
 
 # %% [markdown] lang="zh" en="5decf6de"
-# 现在来看整个批次。在引擎里，一个 program 负责一个序列的一个 K/V 头。拖动滑块看看：橙色的 program 读哪些块？还有谁从这些块里读？分块大小为 4 时有几个通道关闭，为 32 时呢？
+# 现在看整个 batch。在引擎里，一个 program 负责一个序列的一个 K/V 头。拖动滑块看看：橙色的 program 读哪些块？还有谁也读这些块？tile 大小为 4 时，有几个通道关闭？为 32 时呢？
 
 # %%
 panel(pictures.programs, sequence=(0, 0, 2), kv_head=(1, 0, 1), block_n={16: [4, 8, 16, 32]}, height=4.4)
@@ -510,9 +512,11 @@ shown
 # One trap is left. `page * stride_n` is counted in numbers.
 
 # %% [markdown] lang="zh" en="9bc67c15"
-# 另一个 K/V 头的 program 也看这些块，但读的是它自己的数。橙色 program 的那些数没有别人读。所以 program 之间不需要通信，每个字节可以只读一次。关闭的通道不费字节，只占位置。
+# 另一个 K/V 头的 program 也读这些块，但读的是它自己的数。橙色 program 的那些数，没有别人读。所以 program 之间不用通信，每个字节可以只读一次。关闭的通道不费字节，只占位置。
 #
-# 还剩一个陷阱：`page * stride_n` 是按数的个数计的。
+# 还剩一个陷阱：`page * stride_n` 按元素个数计，可能会很大。这里的 page（页）就是块的编号。
+#
+# 猜一猜：还是“痛点”里的那个 Llama 模型。一层的池里，每块 16 个槽位，一个块里 K 有 16 × 8 × 128 个数。int32 最大到 2,147,483,647。偏移按元素个数计，从几号块起就放不下了？
 
 # %%
 predict("10.overflow", value=None)
@@ -545,20 +549,20 @@ print(f"all 32 layers in one pool, block by block: from block {2**31 // (32 * 16
 # - A context of 0 tokens gives zeros: store them.
 
 # %% [markdown] lang="zh" en="d587f3c1"
-# 偏移变成负数，指到了池的前面。在 GPU 上，这要么崩溃，要么一声不响地读错数。如果所有层放在同一个池里，块更宽，这一天来得更早。vLLM 的解码 kernel 直到 2026 年 7 月还会这样崩溃（[#47671](https://github.com/vllm-project/vllm/pull/47671)）。解法只是一次类型转换：先把页号变宽，再做乘法，也就是 `.to(tl.int64)`。
+# 偏移变成负数，指到了池的前面。在 GPU 上，这要么崩溃，要么一声不响地读错数。如果所有层放在同一个池里，块更宽，问题来得更早。直到 2026 年 7 月，vLLM 的解码 kernel 还会因此崩溃（[#47671](https://github.com/vllm-project/vllm/pull/47671)）。解决办法只是一次类型转换：做乘法之前，先用 `.to(tl.int64)` 把页号变成 64 位。
 #
 # ## 练习 10.3 - 分页
 #
 # 难度 4/5 · 重要性 5/5 · 25 分钟 · 大约 24 行
 #
-# 为整个批次写 kernel：编号为 (h, row) 的 program 负责序列 `row` 的查询头 h。所以 `program_id(0)` 是 h，`program_id(1)` 是 row。循环就是 10.2 的循环，新的只有地址。
+# 为整个 batch 写 kernel：program (h, row) 负责序列 `row` 的查询头 h。也就是说，`program_id(0)` 是 h，`program_id(1)` 是 row。循环和 10.2 一样，新的只有地址。
 #
-# - `q` 是 [B, H, D]，步长是 `q_stride_b` 和 `q_stride_h`。它是一个视图，行与行并不挨着。`out` 有自己的步长。
-# - 一个序列的上下文有 `tl.load(length_ptr + row)` 个 token。它的表从 `table_ptr + row * table_stride` 开始。
+# - `q` 是 [B, H, D]，步长是 `q_stride_b` 和 `q_stride_h`。它是视图（view），行与行并不挨着。`out` 有自己的步长。
+# - 序列的上下文有 `tl.load(length_ptr + row)` 个 token。它的块表从 `table_ptr + row * table_stride` 开始。
 # - 查询头 h 读 K/V 头 `h // GROUP`（[第 04 课](lessons/04_gqa_and_mla.ipynb)）。K 和 V 的步长相同。
-# - 没用到的槽位里是 NaN。表的末尾之后可能是乱七八糟的数：读表时也要用掩码。
-# - 池可能是 float16。那就在读取 q、k、v 时把它们变宽成 float32，乘积之和需要这些位数。
-# - 0 个 token 的上下文给出 0：要写回去。
+# - 没用到的槽位里是 NaN。块表末尾之后的数可能毫无意义：加载块表时也要用掩码。
+# - 池可能是 float16。那就在加载 q、k、v 时转成 float32：乘积要累加，需要这样的精度。
+# - 上下文为 0 个 token 时，结果是 0，也要写回。
 
 
 # %% exercise="paged_decode"
@@ -642,23 +646,25 @@ paged_decode = check("10.paged", paged_decode)
 # %% [markdown] lang="zh" en="fdb36f57"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 上面的 `gather_kernel` 已经会找页和偏移。有了 `at[:, None] + d[None, :]`，它的通道就变成分块的行。
+# 上面的 `gather_kernel` 已经会算页号和偏移。再用 `at[:, None] + d[None, :]`，它的每个通道就变成 tile 的一行。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 按 (row, h) 读取 q。循环里：`n`、`live`、int64 的 `page`、包含头的 `at`、分块的掩码、k、v。接着是 10.2 的步骤。最后除以 `tl.where(total == 0.0, 1.0, total)`。
+# 按 (row, h) 加载 q。循环里依次是：`n`、`live`、int64 的 `page`、算上头的 `at`、tile 的掩码、k、v。接着是 10.2 的步骤。最后除以 `tl.where(total == 0.0, 1.0, total)`。
 #
 # </details>
-# <details><summary>提示 3：“WildAccessError”</summary>
+# <details><summary>提示 3：报错“WildAccessError”</summary>
 #
-# 信息里有张量的名字、地址偏了多远，以及是哪一行。`table_ptr`：读表时没有掩码。`k_ptr` 或 `v_ptr`，偏了几十亿字节：页号是 int32，或者它来自表的末尾之后。
+# 报错信息会说是哪个张量、地址偏了多远、在哪一行。如果是 `table_ptr`：加载块表时没有用掩码。如果是 `k_ptr` 或 `v_ptr`，而且偏了几十亿字节：页号还是 int32，或者取自块表末尾之后。
 #
 # </details>
 #
 # ## 谁又读了一遍？
 #
-# 图里一个 program 负责一个 K/V 头，你的负责一个查询头。
+# 图里的 program 负责一个 K/V 头，你的 program 负责一个查询头。
+#
+# 猜一猜：还是那个 Llama 模型，有 32 个查询头、8 个 K/V 头，一个 program 负责一个查询头。生成一个 token，整个网格把缓存里的每个数各加载几次？
 
 # %%
 predict("10.again", value=None)
@@ -685,13 +691,13 @@ predict("10.again", value=None)
 #
 # 难度 4/5 · 重要性 5/5 · 25 分钟 · 大约 28 行
 #
-# 编号为 (kv_head, row) 的 program 负责读这个 K/V 头的全部 GROUP 个查询头。q 变成分块 [BLOCK_H, BLOCK_D]，分数是 [BLOCK_H, BLOCK_N]，两次乘积都是矩阵乘法：`tl.dot`。
+# program (kv_head, row) 负责共用这个 K/V 头的全部 GROUP 个查询头。q 变成 tile [BLOCK_H, BLOCK_D]，分数是 [BLOCK_H, BLOCK_N]，两个乘积都成了矩阵乘法：`tl.dot`。
 #
-# - 矩阵单元要求分块每条边至少是 16。所以 BLOCK_H 和 BLOCK_D 至少是 16：4 个头的组有 **12 行填充**。这些行算出来的毫无意义，不能写回，更不能写到相邻的头上。
-# - 每一行有自己的最大值与和：分块 [BLOCK_H]。`tl.max(s, 1)` 按行归约。头与头之间可能差得很远。
-# - `tl.dot` 要求两个分块类型相同，float16 也行，求和用 float32。所以 q 和 k 保持读进来的样子，权重变成 `weights.to(v.dtype)`。scale 在乘积之后再乘。
-# - `input_precision="ieee"` 保留 float32 的全部位数。没有它，GPU 会舍入成只有 10 位的 TF32。这里的检查看不出来。
-# - `WINDOW` > 0 表示：只看最后 WINDOW 个 token，包括最新的那个。再往前的可能已经没有了。0 表示全部。WINDOW 是常量，所以 kernel 里可以写 `if WINDOW > 0:`。
+# - 矩阵单元要求 tile 的每条边至少是 16。所以 BLOCK_H 和 BLOCK_D 至少是 16：一组只有 4 个头时，就有 **12 行填充**（padding）。这些行算出来的东西毫无意义，不能写回，更不能盖掉邻组的头。
+# - 每一行有自己的最大值与和，都是 tile [BLOCK_H]。`tl.max(s, 1)` 把每一行归约成一个数。不同的头，分数可能相差很远。
+# - `tl.dot` 要求两个 tile 类型相同，float16 也行，累加用 float32。所以 q 和 k 加载进来是什么类型就用什么类型，权重要转成 `weights.to(v.dtype)`。scale 等矩阵乘法之后再乘。
+# - `input_precision="ieee"` 保留 float32 的全部精度。不写它，GPU 会把输入舍入成 TF32，尾数只剩 10 位。这一点，这里的检查看不出来。
+# - `WINDOW` > 0 表示只看最后 WINDOW 个 token，最新的那个也算在内；再往前的，可能已经不在缓存里了。0 表示全部都看。WINDOW 是常量，所以 kernel 里可以写 `if WINDOW > 0:`。
 
 
 # %% exercise="gqa_decode"
@@ -782,21 +788,21 @@ gqa_decode = check("10.gqa", gqa_decode)
 # %% [markdown] lang="zh" en="fbc7f6eb"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 拿你的 10.3 的 kernel 来改。凡是属于查询头的，前面都多一个 BLOCK_H 轴。
+# 从你在 10.3 里写的 kernel 改起。凡是属于查询头的，都在最前面多一个 BLOCK_H 轴。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# `g = tl.arange(0, BLOCK_H)`，头是 `kv_head * GROUP + g`，读 q 和写回都用掩码 `rows = (g < GROUP)[:, None] & (d < D)[None, :]`。循环从 0 开始；`if WINDOW > 0` 时从 `tl.maximum(length - WINDOW, 0)` 开始。`shrink[:, None]` 乘到 `out` 的每一行上。
+# `g = tl.arange(0, BLOCK_H)`，头的编号是 `kv_head * GROUP + g`，加载 q 和写回都用掩码 `rows = (g < GROUP)[:, None] & (d < D)[None, :]`。循环从 0 开始；`if WINDOW > 0` 时从 `tl.maximum(length - WINDOW, 0)` 开始。`shrink[:, None]` 乘到 `out` 的每一行上。
 #
 # </details>
-# <details><summary>提示 3：“rows of padding are stored nowhere”没有通过</summary>
+# <details><summary>提示 3：“rows of padding are stored nowhere”这一项不通过</summary>
 #
-# 填充行的地址属于下一组的头，或者已经在 `out` 之外。下一个 program 可能稍后再写一遍，那只是运气：用掩码挡住它。
+# 填充行的地址属于下一组的头，或者已经在 `out` 之外。就算下一个 program 后来又把那里写对了，也只是运气：用掩码挡住。
 #
 # </details>
 #
-# 现在用流量计数器看 `paged_decode` 和 `gqa_decode`，上下文和图里一样。用的是你的版本；检查还没有说 ok 的，用参考版本。解释器会数清它们要求读取的每个字节。公式、计数器和图必须一致。
+# 现在给 `paged_decode` 和 `gqa_decode` 接上流量计数器，上下文和图里一样。通过检查的用你的版本，没通过的用参考答案。它们请求的每个字节，解释器都会数到。公式、计数器和图必须一致。
 
 # %% tags=["claim-three-ways"]
 # needs Triton
@@ -805,13 +811,13 @@ by_formula = 2 * sum(cache.lengths) * 2 * 32 * 4  # K and V, tokens, heads, size
 drawn = picture(pictures.programs, sequence=0, kv_head=0, block_n=16).text
 if is_interpreted():
     inputs = cache.tensors()
-    for decode in (paged_decode, gqa_decode):
+    for name, decode in (("paged_decode", paged_decode), ("gqa_decode", gqa_decode)):
         with traffic() as launches:
             decode(*inputs, cache.scale)
         asked = launches[0].loaded["k_ptr"] + launches[0].loaded["v_ptr"]
         distinct = launches[0].distinct["k_ptr"] + launches[0].distinct["v_ptr"]
         print(
-            f"{launches[0].kernel}, grid {launches[0].grid[:2]}: {asked:,} B of K and V, {distinct:,} B distinct: {asked // distinct} times"
+            f"{name}, grid {launches[0].grid[:2]}: {asked:,} B of K and V, {distinct:,} B distinct: {asked // distinct} times"
         )
         assert distinct == by_formula
     assert asked == by_formula
@@ -829,11 +835,11 @@ print(f"formula: {by_formula:,} B; picture: all {drawn.split('all ')[1]}")
 # [lesson 03](lessons/03_roofline.ipynb) know:
 
 # %% [markdown] lang="zh" en="20bc52a6"
-# 一个头一个 program，每个字节就要读四次。其中一些 GPU 的 L2 缓存也许能提供，但没有谁保证。一个组一个 program，只读一次。
+# 一个头一个 program，每个字节要请求四次。其中几次，GPU 的 L2 缓存也许接得住，但谁也不保证。一个组一个 program，只请求一次。
 #
-# ## 填充怎么办？
+# ## 填充要紧吗？
 #
-# 16 行里有 12 行要扔掉：四分之三的乘积。要紧吗？[第 03 课](lessons/03_roofline.ipynb)的函数知道：
+# 16 行里有 12 行要扔掉，也就是四分之三的乘法白做了。要紧吗？用[第 03 课](lessons/03_roofline.ipynb)的函数算一算：
 
 # %% tags=["claim-roofline"]
 shape = llama.num_attention_heads, llama.num_key_value_heads, llama.head_dim
@@ -854,11 +860,11 @@ assert padded < ridge
 # **sm_90**. It first becomes **PTX**, text that is close to machine code. Two head sizes, in float16:
 
 # %% [markdown] lang="zh" en="f15a220a"
-# 不要紧。字节还在路上的时候，乘积有的是时间：就算加上填充，在屋顶线模型里这个 kernel 也远在拐点左边，属于访存受限。所以评价一个解码 kernel，要看它每秒读的字节与内存带宽之比，而不是 FLOP/s。
+# 不要紧。反正要等字节，乘法有的是时间：在屋顶线模型里，就算加上填充，这个 kernel 也远在拐点（ridge）左边，是访存受限的。所以评价解码 kernel，要拿它每秒读的字节数和内存带宽比，不要看 FLOP/s。
 #
-# ## kernel 变成了什么
+# ## kernel 编译成了什么
 #
-# 编译器可以为一块并不在场的 GPU 生成代码，在另一个进程里完成。下面是为 H100 编译的 `gqa_decode`，编译器管 H100 叫 **sm_90**。它先变成 **PTX**，一种接近机器码的文本。两种头的大小，float16：
+# 就算手边没有那种 GPU，编译器也能为它生成代码，只是要放在单独的进程里。下面为 H100 编译 `gqa_decode`，编译器管 H100 叫 **sm_90**。kernel 先变成 **PTX**，一种接近机器码的文本。头的大小取两种，都是 float16：
 
 
 # %% tags=["claim-compiled", "nbval-ignore-output"]
@@ -901,16 +907,16 @@ if is_interpreted():
 # - k and v are views, each with its own strides: use v's for v. The pools share theirs.
 
 # %% [markdown] lang="zh" en="acbec48d"
-# **寄存器**存放一个线程的数，放不下的就**溢出**到内存。**宽加载**让一个线程一次读 16 字节，只有当所有地址都是 16 字节的倍数时，编译器才能用它。每个头 128 个数时满足这一点。换成 100，**宽加载就消失了**，还有数溢出。结果仍然正确，所以没有哪个检查数值的测试能发现。引擎自己的 kernel 有一份这样的报告，涵盖三种 GPU：`python -m mini_engine.kernels.compile_report`。
+# **寄存器**存放一个线程的数，放不下的就**溢出**（spill）到内存。**宽加载**（wide load）让一个线程一次读 16 字节，只有当所有地址都是 16 字节的倍数时，编译器才能用它。头的大小是 128 时，满足这个条件。换成 100，**宽加载就没有了**，寄存器还会溢出。结果照样正确，所以只比较数值的测试发现不了。引擎自己的 kernel 有一份这样的报告，涵盖三种 GPU：`python -m mini_engine.kernels.compile_report`。
 #
 # ## 练习 10.5 - 写入
 #
 # 难度 2/5 · 重要性 4/5 · 15 分钟 · 大约 9 行
 #
-# 这是数据进来的路：编号为 (t, h) 的 program 把 token t 的头 h 写进两个池的槽位 `tl.load(slot_ptr + t)`。`program_id(0)` 是 t。
+# 数据是这样进缓存的：program (t, h) 把 token t 的头 h 写进两个池，槽位是 `tl.load(slot_ptr + t)`。`program_id(0)` 是 t。
 #
-# - 槽位是 int64：块 × PAGE + 偏移，从 0 开始。**槽位 -1 是填充**，什么也不写。
-# - k 和 v 是视图，各有各的步长：读 v 要用 v 的步长。两个池的步长相同。
+# - 槽位是 int64：块的编号 × PAGE + 块内偏移，从 0 开始。**槽位 -1 表示填充**，什么也不写。
+# - k 和 v 是视图，步长各不相同：加载 v 要用 v 的步长。两个池的步长相同。
 
 
 # %% exercise="write_kv"
@@ -981,18 +987,18 @@ write_kv = check("10.write_kv", write_kv)
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 处处用同一个掩码：`(d < D) & (slot >= 0)`。k 和 v 按各自的步长读取，写到同样的位置。
+# 一个掩码用到底：`(d < D) & (slot >= 0)`。k 和 v 按各自的步长加载，写到两个池的同一位置。
 #
 # </details>
-# <details><summary>提示 3：“a slot of -1”没有通过</summary>
+# <details><summary>提示 3：“a slot of -1”这一项不通过</summary>
 #
-# 不需要 `if`：掩码关闭的地方，地址再离谱也伤不到谁。
+# 不需要 `if`：通道关闭了，地址再离谱也没事。
 #
 # </details>
 #
-# ## 你的 kernel 来生成文字
+# ## 你的 kernel 写出文本
 #
-# 引擎两个都接受，我们数一数它调用了多少次。预填充用 torch 算注意力。之后，两个请求的每个解码 token 都在四层里经过 `gqa_decode`。
+# 把两个都交给引擎，再数一数各调用了几次。预填充的注意力用 torch 算。之后两个请求的每个解码 token，在四层里都要经过 `gqa_decode`。
 
 # %% tags=["claim-engine"]
 # needs Triton
@@ -1022,12 +1028,14 @@ assert texts[0] == texts[1]
 # %% [markdown] lang="en" tags=["self-check"]
 # ## Check yourself
 #
-# Then: when does this kernel not reach the memory's bandwidth? A GPU has many processors, and a program runs on one of them.
+# Two numbers to guess. Then: when does this kernel not reach the memory's bandwidth? A GPU has many processors, and a program runs on one of them.
 
-# %% [markdown] lang="zh" en="c210821f"
+# %% [markdown] lang="zh" en="e9cdb3f9"
 # ## 自测
 #
-# 然后想一想：这个 kernel 什么时候达不到内存带宽？GPU 有许多处理器，一个 program 只在其中一个上运行。
+# 猜两个数。第一问：模型有 8 个 K/V 头，一个 program 负责一个序列的一个 K/V 头。一个 batch 有 3 个序列，会启动多少个 program？第二问：上下文有 70 个 token，tile 有 64 个通道。最后一个 tile 有多少个通道关闭？
+#
+# 再想一想：这个 kernel 什么时候跑不满内存带宽？GPU 有许多处理器，而一个 program 只在其中一个上运行。
 
 # %% tags=["self-check"]
 predict("10.programs", value=None)
@@ -1057,18 +1065,18 @@ for batch in (1, 3, 32):
 # | `BLOCK_H` | `BLOCK_M`, at least 16 | `BLOCK_H`, 16 | |
 
 # %% [markdown] lang="zh" en="acaea96d"
-# 序列少的时候。一个长请求只让 8 个处理器有活干，其余的都在等。第 11 课把它的上下文切成几段。
+# 序列少的时候。只有一个长请求，就只有 8 个处理器有活干，其余的都闲着。第 11 课会把它的上下文切成几段。
 #
 # ## 在生产系统中
 #
-# 名称取自 2026 年的主分支。
+# 名称以 2026 年的 main 分支为准。
 #
-# | 这里 | vLLM | SGLang | FlashInfer |
+# | 本课 | vLLM | SGLang | FlashInfer |
 # |---|---|---|---|
 # | `gqa_decode` | `triton_unified_attention.py` | `decode_attention.py`、`_fwd_grouped_kernel_stage1` | `BatchDecodeWithPagedKVCacheWrapper` |
 # | 一个头一个 program | `triton_decode_attention.py`、`_fwd_kernel_stage1` | `_fwd_kernel_stage1` | |
 # | `write_kv` | `reshape_and_cache_flash` | `set_kv_buffer` | `append_paged_kv_cache` |
-# | 表 | `block_table`，一个块一项 | `kv_indices`，一个 token 一项 | `indices`，一页一项 |
+# | 块表 | `block_table`，每块一项 | `kv_indices`，每个 token 一项 | `indices`，每页一项 |
 # | `BLOCK_H` | `BLOCK_M`，至少 16 | `BLOCK_H`，16 | |
 
 # %% [markdown] lang="en" tags=["limits", "question"]
@@ -1103,25 +1111,25 @@ for batch in (1, 3, 32):
 # > **这一课没有说明的事**
 # >
 # > - 速度。解释器说明不了速度，这里也没有任何 GPU 上的时间。
-# > - 一个 program 内部的竞争、共享内存和 bank 冲突。这里的 program 是一个接一个运行的。检查会拒绝两个 program 写到同一个地方。
-# > - GPU 的舍入方式（例如 TF32）和求和的顺序。
-# > - 预填充、int8 的池，以及为每种 GPU 准备的分块大小表。后两样引擎的 kernel 里都有。
+# > - program 内部的数据竞争、共享内存和 bank 冲突。这里的 program 是一个接一个运行的。如果两个 program 写到同一个地方，检查不会放行。
+# > - GPU 的舍入（例如 TF32）和求和顺序。
+# > - 预填充、int8 的池，以及按 GPU 型号选 tile 大小的表。后两样，引擎的 kernel 里都有。
 #
 # ## 常见问题
 #
 # <details><summary>为什么 BLOCK_N 不等于块的大小？</summary>
 #
-# 64 的分块适合矩阵单元。16 的块，甚至 1 的块，适合内存管理器。每个通道自己查自己的块，所以谁也不用迁就谁。
+# 一个 tile 装 64 个 token，适合矩阵单元。一个块装 16 个，甚至只装 1 个，适合内存管理器。每个通道自己查自己的块，所以谁也不用迁就谁。
 #
 # </details>
 # <details><summary>kernel 里能用 print 吗？</summary>
 #
-# 在解释器里可以，分块会显示里面的数。编译之后用 `tl.device_print`。真正跑在 GPU 上的 kernel 两样都不该有。
+# 在解释器里可以，能看到 tile 里的数。编译运行时要用 `tl.device_print`。真正给 GPU 用的 kernel，两样都不该留。
 #
 # </details>
 # <details><summary>为什么这里用 exp，引擎里用 exp2？</summary>
 #
-# GPU 算的是 2 的幂。引擎把 scale 预先乘上 log2(e)，只乘一次，每个分数就省下一次乘法。
+# GPU 算的本来就是 2 的幂。引擎事先把 scale 乘上 log2(e)，只乘一次，每个分数就省下一次乘法。
 #
 # </details>
 
@@ -1151,21 +1159,21 @@ for batch in (1, 3, 32):
 # %% [markdown] lang="zh" en="0f57ef07"
 # ## 三句话总结
 #
-# - kernel 是由 program 组成的网格。每个 program 在掩码之下读取分块；关闭的通道里是什么，由 `other` 决定。
-# - 解码注意力就是对分块做循环的在线 softmax。每个通道通过块表找到自己的 token，用 64 位计算。
-# - 一个组一个 program，每个字节只读一次。填充到 16 行不花钱，只要紧缺的是字节。
+# - kernel 是由 program 组成的网格。每个 program 用掩码加载 tile；关闭的通道里是什么，由 `other` 决定。
+# - 解码注意力就是逐个 tile 做在线 softmax。每个通道顺着块表找到自己的 token，地址用 64 位算。
+# - 一个组一个 program，每个字节只加载一次。只要瓶颈是字节，填充到 16 行就没有代价。
 #
 # | 术语 | 英文 | 常见的说法 | 含义 |
 # |---|---|---|---|
-# | 程序实例 | program | “a block”、“a CTA” | kernel 代码的一次运行，有自己的 program_id |
-# | 网格 | grid | “the launch” | 有多少个 program，最多三个轴 |
-# | 通道 | lane | “an element” | 分块里的一个位置 |
-# | 分块 | tile | “a block of data” | 寄存器里的小数组，边长是 2 的幂 |
-# | 掩码 | mask | “the bounds check” | 读写时哪些通道是打开的 |
+# | 程序实例 | program | “a block”、“a CTA” | 把 kernel 的代码运行一次，有自己的 program_id |
+# | 网格 | grid | “the launch” | program 有多少个、怎么排，最多三个轴 |
+# | 通道 | lane | “an element” | tile 里的一个位置 |
+# | 分块 | tile | “a block of data” | 寄存器里的小数组，每条边都是 2 的幂 |
+# | 掩码 | mask | “the bounds check” | 加载或写回时，哪些通道是打开的 |
 # | 步长 | stride | “the pitch” | 从一行到下一行隔多少个数 |
-# | 跨步收集 | strided gather | “the paged load” | 每个通道都有自己地址的读取 |
+# | 跨步收集 | strided gather | “the paged load” | 每个通道各有各的地址的一次加载 |
 # | 宽加载 | wide load | “vectorized”、“128-bit” | 一条指令为一个线程读 16 字节 |
 #
-# **开放练习。** *简单*：在 `gqa_decode` 里改用 `tl.exp2`。*中等*：读 int8 的池，每个 token、每个头有一个 scale。*研究*：把池排成 [N, K, P, D]。哪些读取会变宽？`write_kv` 要付出什么代价？
+# **开放练习。** *简单*：在 `gqa_decode` 里改用 `tl.exp2`。*中等*：读 int8 的池，每个 token、每个头有一个 scale。*研究*：把池排成 [N, K, P, D]。哪些加载会变宽？`write_kv` 要付出什么代价？
 #
 # **上一课：** [09 · 前缀缓存](lessons/09_prefix_caching.ipynb) · **下一课：** [11 · Triton MLA 解码 kernel](lessons/11_triton_mla.ipynb)

@@ -39,7 +39,7 @@ def programs(figure: Figure, sequence: int, kv_head: int, block_n: int) -> str:
             Rectangle((x, y + 0.1), width, 0.8, facecolor=look[0], edgecolor=GREY, hatch=look[1], linewidth=0.4)
         )
         if text:
-            axes.text(x + width / 2, y + 0.52, text, ha="center", va="center", fontsize=6)
+            axes.text(x + width / 2, y + 0.52, text, ha="center", va="center", fontsize=7)
 
     every, length = tables(), LENGTHS[sequence]
     tiles = -(-length // block_n)
