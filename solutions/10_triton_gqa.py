@@ -1005,9 +1005,9 @@ write_kv = check("10.write_kv", write_kv)
 calls = Counter()
 
 
-def counted(function):
+def counted(name, function):
     def call(*args, **kwargs):
-        calls[function.__name__] += 1
+        calls[name] += 1
         return function(*args, **kwargs)
 
     return call
@@ -1015,7 +1015,8 @@ def counted(function):
 
 prompts, params = ["The young lady", "Emma was"], SamplingParams(temperature=0, max_tokens=6, ignore_eos=True)
 options = {"block_size": 4, "num_blocks": 24}
-mine = LLM("tiny-gqa", backend="triton", decode=counted(gqa_decode), write=counted(write_kv), **options)
+own = {"decode": counted("gqa_decode", gqa_decode), "write": counted("write_kv", write_kv)}
+mine = LLM("tiny-gqa", backend="triton", **own, **options)
 texts = [
     [one.outputs[0].text for one in llm.generate(prompts, params, progress=False)]
     for llm in (mine, LLM("tiny-gqa", backend="torch", **options))
