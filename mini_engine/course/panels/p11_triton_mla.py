@@ -49,7 +49,7 @@ def splits(figure: Figure, sequences: int, context: int, num_splits: int) -> str
     above.text(-0.45, PROCESSORS + 4, f"all {PROCESSORS}", fontsize=8, va="bottom")
     above.set(ylabel="processors at work", ylim=(0, 1.25 * PROCESSORS))
     below.bar(range(len(choices)), [found[parts][1] for parts in choices], color=colours, width=0.65)
-    below.set_yscale("log")
+    logarithmic(below, "y")
     below.set(xlabel="parts of each context", ylabel="tokens of the busiest", ylim=(30, 3e6))
     for at, parts in enumerate(choices):
         below.text(at, found[parts][1] * 1.3, f"+{found[parts][2]:.1%}", ha="center", va="bottom", fontsize=8)
@@ -76,7 +76,7 @@ def programs(figure: Figure, sequence: int, heads: int, split: int, num_splits: 
 
     above, below = figure.subplots(
         2, 1, height_ratios=[3.2, 2],
-        gridspec_kw={"hspace": 0.3, "left": 0.12, "right": 0.98, "bottom": 0.12, "top": 0.93},
+        gridspec_kw={"hspace": 0.3, "left": 0.13, "right": 0.98, "bottom": 0.12, "top": 0.93},
     )  # fmt: skip
     split = min(split, num_splits - 1)
     every, (latent, rope) = tables(), SIZES
@@ -94,7 +94,7 @@ def programs(figure: Figure, sequence: int, heads: int, split: int, num_splits: 
         above,
         2 * HEADS,
         4.1,
-        "two tiles of 16 heads, hatched is padding; contexts in blocks of 16 tokens, cut in parts",
+        "two tiles of 16 heads, hatched is padding; contexts in blocks of 16, cut in parts",
     )
     _bare(below, COLUMNS, 2, "the pool: blocks of 16 slots, by number")
     for x in range(2 * HEADS):
@@ -118,7 +118,7 @@ def programs(figure: Figure, sequence: int, heads: int, split: int, num_splits: 
             if last > first:
                 for edge in (first / PAGE, -(-last // PAGE)):
                     above.plot([edge, edge], [y + 0.03, y + 0.97], color="black", linewidth=1.6)
-                above.text((first + last) / 2 / PAGE, y + 1.2, f"part {part}", ha="center", va="center", fontsize=7)
+                above.text((first + last) / 2 / PAGE, y + 1.2, f"part {part}", ha="center", va="center", fontsize=8)
         empty = [str(part) for part, (first, last) in enumerate(ranges[row]) if last == first]
         if empty:
             chosen = row == sequence and begin == end
@@ -139,7 +139,7 @@ def programs(figure: Figure, sequence: int, heads: int, split: int, num_splits: 
         face = colour(*place[block]) if block in place else "#E3E7EB"
         _slot(below, x, y + 0.08, 0.84, face)
         ink = "white" if face == BLUE else "black"
-        below.text(x + 0.5, y + 0.5, str(block) if block else "null", ha="center", va="center", fontsize=7, color=ink)
+        below.text(x + 0.5, y + 0.5, str(block) if block else "null", ha="center", va="center", fontsize=8, color=ink)
     meanings = ((ORANGE, "of this program"), (BLUE, "of others"), ("#E3E7EB", "free"))
     below.legend(
         handles=[Patch(facecolor=face, edgecolor=GREY, label=words) for face, words in meanings],
@@ -187,7 +187,7 @@ def heads(figure: Figure, num_heads: int, query_tokens: int, gpus: int, gpu: str
     axes = figure.subplots()
     logarithmic(axes)
     x = [1, 512]
-    for queries, colour, line in sorted({(1, BLUE, "-"), (query_tokens, BLUE if query_tokens == 1 else GREEN, "-")}):
+    for queries, colour, line in ((1, BLUE, "-"), (query_tokens, GREEN, "-."))[: 1 + (query_tokens > 1)]:
         y = [float(mla_decode_intensity(n, LATENT, ROPE, s_q=queries)) for n in x]
         axes.plot(x, y, line, color=colour, label=f"{queries} query {'token' if queries == 1 else 'tokens'}")
     axes.axhline(float(ridge), color=RED, linewidth=1.2, label=f"ridge of {title_of(gpu)}")
@@ -204,7 +204,8 @@ def heads(figure: Figure, num_heads: int, query_tokens: int, gpus: int, gpu: str
     )
     axes.set(xlim=(0.8, 512), ylim=(1, 4000), xlabel="heads on a GPU", ylabel="FLOP per byte")
     axes.set_title(f"MLA decode, latents of {LATENT}, rope keys of {ROPE}")
-    axes.legend(loc="lower right", fontsize=8)
+    axes.set_xticks([2**i for i in range(10)], [str(2**i) for i in range(10)])
+    axes.legend(loc="lower right", fontsize=8, frameon=True, framealpha=1, edgecolor="none")  # the lines are above it
     bound = "compute" if at >= ridge else "memory"
     return (
         f"{num_heads} heads on {gpus} {'GPU' if gpus == 1 else 'GPUs'}: {own} each, {query_tokens} query "

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 from mini_engine.course.panels.drawing import PALE, arrow, box, label, sheet
+from mini_engine.course.panels.p03_intensity import counted
 from mini_engine.course.timeline import Timeline, draw, timeline
 from mini_engine.simulator import SimulationResult, simulate, summarize
 from mini_engine.workload import Trace, TraceRequest
@@ -29,6 +31,7 @@ def batch_of(requests: int, spread: int) -> Trace:
     return Trace("batch", tuple(TraceRequest(0.0, PROMPT, output) for output in lengths(requests, spread)))
 
 
+@cache
 def run(unit: str, requests: int, spread: int, seats: int) -> SimulationResult:
     """Llama-3-8B on one H100; with chunks, a step computes at most 256 tokens."""
     return simulate(
@@ -46,14 +49,18 @@ def batching(figure: Figure, unit: str, requests: int, spread: int, seats: int) 
     results = {each: run(each, requests, spread, seats) for each in POLICIES}
     line, summary = timeline(results[unit]), summarize(results[unit])
     together(figure, line)
-    figure.axes[0].set_xlim(0, max(each.usage.num_steps for each in results.values()) + 1)
+    (axes,) = figure.axes
+    axes.set(title=f"scheduled by {unit}", xlim=(0, max(each.usage.num_steps for each in results.values()) + 1))
+    axes.set_ylim(max(4, requests) - 0.4, -0.6)
+    axes.locator_params(axis="x", integer=True)
     outputs = lengths(requests, spread)
     assert summary.e2e is not None
     longest = "" if summary.itl is None else f"; the longest gap between two tokens is {summary.itl.max * 1000:.0f} ms"
     padding = line.count("padding")
     share = padding / (padding + line.count("prefill", "chunk", "decode"))
     return (
-        f"{unit}: {requests} requests of {PROMPT:,} tokens, answers of {min(outputs)} to {max(outputs)}, on {seats} seats: "
+        f"{unit}: {counted(requests, 'request')} of {PROMPT:,} tokens, answers of {min(outputs)} to {max(outputs)}, "
+        f"on {counted(seats, 'seat')}: "
         f"{line.num_steps} steps, {share:.0%} of the cells are padding, and a request has its answer after "
         f"{summary.e2e.mean * 1000:,.0f} ms on average{longest}"
     )

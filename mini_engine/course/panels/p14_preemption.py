@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mini_engine.catalog import get_gpu, get_model
 from mini_engine.course.figures import BLUE, GREEN, GREY, ORANGE
 from mini_engine.course.panels.drawing import PALE, arrow, box, label, sheet
+from mini_engine.course.panels.p03_intensity import logarithmic
 from mini_engine.geometry import active_params, kv_bytes_per_token
 from mini_engine.roofline import block_copy_bytes, effective_pcie, recompute_vs_swap
 from mini_engine.simulator import SimulationResult, simulate
@@ -60,19 +61,14 @@ def which(figure: Figure, machine: str, context: int, pcie: int, block: int, ove
     grid = [GB * 2 ** (i / 4) for i in range(-24, 25)]
     axes.plot([x / GB for x in grid], [1000 * times(machine, context, x).swap for x in grid], color=BLUE, label="swap")
     axes.axhline(1000 * here.recompute, color=ORANGE, label="recompute")
-    axes.axvline(even / GB, color=GREY, linewidth=1, linestyle="--")
-    axes.plot([rate / GB], [1000 * here.swap], "o", color=BLUE)
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="GB/s that a link really moves",
-        ylabel="ms to bring it back",
-        title=f"{context:,} tokens",
-    )
-    ticks = (0.03, 0.125, 0.5, 2, 8, 32)
+    axes.axvline(even / GB, color=GREY, linewidth=1, linestyle="--", label=f"as long at {even / GB:.2f} GB/s")
+    axes.plot([rate / GB], [1000 * here.swap], "o", color=BLUE, markersize=8, label=f"this link, {rate / GB:.2f} GB/s")
+    logarithmic(axes)
+    axes.set(xlabel="GB/s that a link really moves", ylabel="ms to bring it back", ylim=(0.5, 2e7))
+    axes.set(title=f"{machine}, {context:,} tokens", xlim=(0.015, 80))
+    ticks = (0.02, 0.1, 0.5, 2, 8, 32)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.set_xlim(0.015, 80)
-    axes.legend(loc="upper right", fontsize=8)
+    axes.legend(loc="upper right", fontsize=8, frameon=True, framealpha=1, edgecolor="none")
     return (
         f"{machine}, {context:,} tokens, blocks of {block}, {pcie} GB/s and {overhead} us a copy: {rate / GB:.2f} GB/s, "
         f"swap {_ms(here.swap)}, recompute {_ms(here.recompute)} at 50% of the peak; as long at {even / GB:.2f} GB/s"
@@ -104,7 +100,7 @@ def burst_seconds(figure: Figure, blocks: int, pcie: int) -> str:
     axes.axhline(recompute.end, color=ORANGE, label="recompute")
     axes.axhline(never.end, color=GREEN, linestyle="--", label="worst-case admission")
     axes.plot([pcie], [swap.end], "o", color=BLUE, markersize=9)
-    axes.set(xscale="log", xlabel="GB/s of the link", ylabel="s for all 60", title=f"{blocks:,} blocks")
+    axes.set(xscale="log", xlabel="GB/s of the link", ylabel="seconds for all 60", title=f"{blocks:,} blocks")
     axes.set_xticks(RATES, [str(rate) for rate in RATES])
     axes.minorticks_off()
     axes.legend(loc="center right", fontsize=8)

@@ -73,18 +73,18 @@ def kept(rate: int, budget: int) -> float:
 def load(figure: Figure, rate: int, budget: int) -> str:
     """Goodput and the latencies of one GPU against the rate that is offered."""
     left, right = figure.subplots(1, 2, gridspec_kw={"wspace": 0.34, "bottom": 0.2})
-    left.plot(RATES, RATES, color=GREY, linewidth=1, linestyle=":")
-    left.plot(RATES, [SHARE * r for r in RATES], color=GREY, linewidth=1, linestyle="--")
-    left.text(RATES[-1], SHARE * RATES[-1] - 0.3, f"{SHARE:.0%}", ha="right", va="top", fontsize=8, color=GREY)
+    left.plot(RATES, RATES, color=GREY, linewidth=1, linestyle=":", label="all in time")
+    left.plot(RATES, [SHARE * r for r in RATES], color=GREY, linewidth=1, linestyle="--", label=f"{SHARE:.0%} in time")
     left.plot(RATES, [kept(r, budget) for r in RATES], color=BLUE)
     left.plot([rate], [kept(rate, budget)], "o", color=ORANGE)
     left.set(xlabel="requests/s that come", ylabel="requests/s in time", ylim=(0, 9.5), title=f"budget {budget:,}")
-    for name, limit, colour in (("ttft", TTFT, BLUE), ("tpot", TPOT, GREEN)):
+    left.legend(fontsize=8, loc="upper left")
+    for name, limit, colour, line in (("ttft", TTFT, BLUE, "-"), ("tpot", TPOT, GREEN, "-.")):
         values = [getattr(at(r, budget), name).p90 / limit for r in RATES]
-        right.plot(RATES, values, color=colour, label=f"{name.upper()} p90 / {limit:g} s")
+        right.plot(RATES, values, line, color=colour, label=f"{name.upper()} p90 / {limit:g} s")
     right.axhline(1, color=GREY, linewidth=1, linestyle="--")
-    right.axvline(rate, color=ORANGE, linewidth=1)
-    right.set(xlabel="requests/s that come", ylabel="of the limit", ylim=(0, 4.5), title="latency over its limit")
+    right.axvline(rate, ymax=0.78, color=ORANGE, linewidth=1)
+    right.set(xlabel="requests/s that come", ylabel="times the limit", ylim=(0, 4.5), title="latency over its limit")
     right.legend(fontsize=8, loc="upper left")
     now = at(rate, budget)
     assert now.ttft is not None

@@ -33,7 +33,7 @@ def errors(figure: Figure, comparison: Comparison, tolerance: float = 0.25) -> s
     ratios = [1 + each.error for part in comparison.parts.values() for each in part.latencies.values()]
     axes.set_ylim(min(0.5, *ratios) - 0.05, max(1.5, *ratios) + 0.05)
     axes.set_ylabel("simulated / measured")
-    axes.set_title(f"{comparison.model} on this machine, one thread")
+    axes.set_title(f"{comparison.model} on a CPU, one thread")
     axes.legend(
         loc="center left", bbox_to_anchor=(1.02, 0.5), fontsize=8, title=f"band: ±{tolerance:.0%}", title_fontsize=8
     )

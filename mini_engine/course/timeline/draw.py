@@ -59,7 +59,7 @@ def draw(
         axes.set_title(title)
     every[-1].set_xlabel(x)
     every[-1].set_xlim(0, max((line.ends[-1] if x == "seconds" else line.num_steps) for line in titled.values()) or 1)
-    met = [state for state in LOOKS if any(line.count(state) for line in titled.values())]
+    met = [state for state in LOOKS if any(_is_met(line, state, x) for line in titled.values())]
     if legend and met:
         _legend(figure, [state for state in met if state != "chunk" or "prefill" not in met])
     return "; ".join(f"{title}: {_told(line)}" if title else _told(line) for title, line in titled.items())
@@ -94,6 +94,13 @@ def draw_rows(axes: Axes, line: Timeline, *, x: str = "steps", numbers: bool = F
     axes.set_ylim(len(line.rows) - 0.4, -0.6)
     axes.set_xlim(0, max(ends, default=1))
     axes.grid(axis="y", visible=False)
+
+
+def _is_met(line: Timeline, state: str, x: str) -> bool:
+    """Whether the picture has it; in seconds even a wait that is shorter than a step."""
+    if state == "waiting" and x == "seconds":
+        return any(_waits(row, line.begins) for row in line.rows.values())
+    return line.count(state) > 0
 
 
 def _waits(row: Row, begins: list[float]) -> list[tuple[float, float]]:
