@@ -20,9 +20,9 @@
 #
 # 学完这一课，你能够：
 #
-# - 数出静态批处理白算了多少，并由时间戳算出 TTFT、ITL、TPOT、吞吐量和有效吞吐（goodput）；
+# - 数出静态批处理白算了多少，并用时间戳算出 TTFT、ITL、TPOT、吞吐量和有效吞吐（goodput）；
 # - 写出调度器：谁拿到 token，谁开始，谁等待；并让它在引擎和模拟器里跑起来；
-# - 说清 Orca 的 36.9x 是在什么条件下测的，连续批处理什么时候毫无作用。
+# - 说清 Orca 的 36.9 倍是在什么条件下测的，连续批处理什么时候毫无作用。
 
 # %%
 import statistics
@@ -52,7 +52,7 @@ from mini_engine.workload import Trace, TraceRequest, load_trace
 # %% [markdown] lang="zh" en="03c53e8d"
 # ## 痛点
 #
-# 六个用户同时提问。提示词都是 6 个 token。回答的长度分别是 3、20、5、8、12 和 4 个 token，只是现在谁也不知道。服务器有四个**席位**（seat），也就是一个批的四行。
+# 六个用户同时提问。每个提示词有 6 个 token。回答的长度分别是 3、20、5、8、12 和 4 个 token，只是现在谁也不知道。服务器有四个**席位**（seat），也就是一批里的四行。
 #
 # 它的做法，就是 2022 年以前服务器的做法：取四个请求，一直跑到最后一个结束，再取下一批。
 
@@ -77,13 +77,13 @@ print(timeline(static.result))
 # The rest is wasted. Why $-1$? The last token of an answer is sampled, and never computed. A guess first:
 
 # %% [markdown] lang="zh" en="23dba3b7"
-# 一行是一个用户，一列是一步；第一步把整个提示词算完。用户 0 在 3 步之后就有了完整的回答，可他那一行又白算了 17 步。而用户 4 干等了 20 步，旁边那些行却早就没人需要了。
+# 一行是一个用户，一列是一步；第一步把整个提示词算完。用户 0 在 3 步之后就有了完整的回答，可他那一行又白算了 17 步。而用户 4 干等了 20 步，旁边明明有几行早就没人需要了。
 #
 # 静态批是一个矩形。一个**槽位**，是一行里放一个 token 的位置。短的提示词补齐到最长的那个，已经结束的行补齐到最长的回答。补上去的这些就是**填充**（padding）。一个批有 $n$ 个请求，提示词长 $p_i$，回答长 $o_i$，那么
 #
 # $$\text{computed} = n \times (\max p + \max o - 1) \qquad \text{needed} = \sum_i (p_i + o_i - 1)$$
 #
-# 左边是算了的槽位数，右边是需要的槽位数，两者之差就是浪费。为什么要 $-1$？因为回答的最后一个 token 只是采样出来，再也不用算了。先猜一猜：一个静态批，提示词是 10、4、7、10 个 token，回答是 3、20、5、8 个 token。算了的槽位里，有多少是白算的？
+# 左边是算了的槽位数，右边是需要的槽位数，两者之差就是浪费。为什么要 $-1$？因为回答的最后一个 token 采样出来就结束了，不用再拿去算。先猜一猜：一个静态批有四个请求，提示词分别有 10、4、7、10 个 token，回答分别有 3、20、5、8 个 token。算了的槽位里，有多少个是白算的？
 
 # %%
 predict("12.padding", value=None)
@@ -102,7 +102,7 @@ predict("12.padding", value=None)
 # Small case: `static_slots([4, 1], [1, 1], 2)` is `(8, 3)`.
 
 # %% [markdown] lang="zh" en="48ed181f"
-# ## 练习 12.1 - padding
+# ## 练习 12.1 - 填充
 #
 # 难度 1/5 · 重要性 4/5 · 10 分钟 · 大约 6 行
 #
@@ -153,21 +153,21 @@ static_slots = check("12.padding", static_slots)
 # %% [markdown] lang="zh" en="62fb18cc"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# `range(0, len(prompts), seats)` 给出每一批的起点。切片超出末尾也没关系，只是短一些。
+# `range(0, len(prompts), seats)` 给出每一批的起点。切片超出末尾不会出错，只是短一些。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 每一批，把矩形的面积加进一个和，把需要的槽位加进另一个。返回第一个和，以及两个和之差。
+# 对每一批，把矩形的面积累加到第一个和里，把需要的槽位数累加到第二个和里。返回第一个和，以及两个和之差。
 #
 # </details>
 # <details><summary>提示 3：“short prompts are filled up to the longest”这一项不通过</summary>
 #
-# 最长的提示词和最长的回答，可能属于两个不同的请求。要分别取最大值，而不是取总和的最大值。
+# 最长的提示词和最长的回答，可能属于两个不同的请求。要分别取最大值，而不是取两者之和的最大值。
 #
 # </details>
 #
-# 现在换成实际会遇到的长度：150 个请求，长度的统计特征和一个聊天服务相同，32 个席位。（这份请求记录是合成的。）如果服务器事先知道长度，再按长度排序呢？
+# 现在换成实际会遇到的长度：150 个请求，长度的统计特征与一个聊天服务相同，服务器有 32 个席位。（这份请求记录是合成的。）如果服务器事先知道长度，再按长度排序呢？
 
 # %% tags=["claim-padding"]
 chats = load_trace("synthetic_azure_conv.csv").head(150)
@@ -190,7 +190,7 @@ for words, (pairs, seats) in cases.items():
 # %% [markdown] lang="zh" en="24d6a133"
 # 73.8% 是白算的。按回答长度排序也没多大用，因为提示词同样长短不一。何况谁也不能事先知道回答有多长。
 #
-# “所以 73.8% 的时间浪费了”，这样说是错的。槽位是工作量，不是时间。下面是我们的玩具模型走一步的用时，用 CPU 自己的时钟来量：
+# “所以 73.8% 的时间浪费了”，这样说是错的。槽位是工作量，不是时间。下面测一测我们的玩具模型走一步要多久，计的是 CPU 时间：
 
 
 # %% tags=["claim-hidden", "nbval-ignore-output"]
@@ -225,13 +225,13 @@ print(f"a step of 1 row {one:.1f} ms, of 8 rows {eight:.1f} ms; 8 times the slot
 # Most people say **continuous batching**, TensorRT-LLM *in-flight batching*.
 
 # %% [markdown] lang="zh" en="2630e708"
-# 八行用的时间，远不到一行的八倍。在这个玩具模型上，填充的大部分被 Python 的开销盖住了。在 GPU 上，读权重也会盖住一部分（第 03 课）。所以槽位要数，时间要另外量。
+# 八行用的时间，远不到一行的八倍。在这个玩具模型上，填充的大部分被 Python 的开销盖住了。在 GPU 上，读权重也会盖住一部分（第 03 课）。所以槽位归槽位数，时间要另外测。
 #
-# 最让人难受的还不是填充，而是**等**：等一批里最长的那个回答。
+# 最让人难受的还不是填充，而是**等**：等同一批里最长的那个回答。
 #
 # ## 迭代级调度
 #
-# 解法来自 [Orca](https://www.usenix.org/conference/osdi22/presentation/yu)（Yu 等，2022）：调度的单位不再是整批，而是一次**迭代**（iteration），也就是模型的一步。每一步之后，算完的离开，在等的可以开始。大多数人叫它**连续批处理**（continuous batching），TensorRT-LLM 叫它 *in-flight batching*。
+# 解法来自 [Orca](https://www.usenix.org/conference/osdi22/presentation/yu)（Yu 等，2022）：调度的单位不再是整批，而是一次**迭代**（iteration），也就是模型的一步。每一步之后，结束了的离开，在等的可以开始。大多数人叫它**连续批处理**（continuous batching），TensorRT-LLM 叫它 *in-flight batching*。
 
 # %% tags=["diagram"]
 svg(*pictures.loop())
@@ -244,7 +244,7 @@ svg(*pictures.loop())
 # %% [markdown] lang="zh" en="5949f6e6"
 # 各行进度不同，能放在同一步里算吗？能。一步里的所有 token 排成一个扁平的列表，只有注意力需要知道哪个 token 是谁的；它读的是每个请求自己的块表（第 07 课）。Orca 把这叫作 *selective batching*（选择性批处理）。没有矩形，就没有填充：不管用哪种调度器，我们的引擎都没有填充。上面你看到的数字，是模拟器数出来的：假如是矩形，要算多少。
 #
-# 再猜一猜：还是那六个请求，回答是 3、20、5、8、12 和 4 个 token，四个席位。席位一空出来就马上用上，六个请求全部做完要多少步？
+# 再猜一猜：还是那六个请求，回答是 3、20、5、8、12 和 4 个 token，四个席位。如果席位一空出来就马上用上，六个请求全部做完要多少步？
 
 # %%
 predict("12.steps", value=None)
@@ -296,29 +296,29 @@ picture(pictures.together, lines=lines, height=4.2)
 # - `"goodput"`: requests that meet both limits ("at most" is met; a single token meets any TPOT), per second of that window.
 
 # %% [markdown] lang="zh" en="e88d8709"
-# 20 步，而不是 32 步，而且没有填充。用户 4 在 3 步之后就开始了。
+# 只要 20 步，而不是 32 步，也没有填充。用户 4 在 3 步之后就开始了。
 #
-# ## 该量什么
+# ## 该测什么
 #
-# 一个请求在时刻 $a$ 到达，它的 token 在时刻 $t_1, \ldots, t_n$ 出来。别的指标都由此而来：
+# 一个请求在时刻 $a$ 到达，在时刻 $t_1, \ldots, t_n$ 陆续拿到 token。所有指标都由此算出：
 #
 # | 指标 | 由时间戳计算 | 用户的感受 |
 # |---|---|---|
 # | **TTFT**，首 token 延迟 | $t_1 - a$ | “有反应吗？”排队、提示词，全算在内 |
 # | **ITL**，token 间延迟 | 每一个间隔 $t_{k+1} - t_k$ | “会卡顿吗？”看 p99 和最大值 |
 # | **TPOT**，每个输出 token 的时间 | $(t_n - t_1) / (n - 1)$，每个请求一个 | “写得快吗？” |
-# | **吞吐量**（throughput） | token 数 /（最后一个 token 的时刻 − 最早的到达时刻） | 没感受：这是老板看的数 |
-# | **有效吞吐**（goodput） | 每秒有多少个请求满足所有限值 | 老板看的数，但顾及了用户 |
+# | **吞吐量**（throughput） | token 数 /（最后一个 token 的时刻 − 最早的到达时刻） | 感受不到：这是运营方看的数字 |
+# | **有效吞吐**（goodput） | 每秒有多少个请求满足所有限值 | 也是运营方看的数字，但顾及了用户 |
 #
 # - 只有一个 token 就没有间隔：它的 TPOT 是 None，不是 0。
-# - 有效吞吐必须带上限值（SLO）：没有限值，它什么也没说。
+# - 谈有效吞吐，一定要说明限值（SLO）：不说限值，这个数字没有意义。
 # - 有些工具用 $t_n - a$ 除以 $n$，也叫 TPOT。这样一来，排队也算进去了。
 #
 # ## 练习 12.2 - metrics
 #
 # 难度 2/5 · 重要性 5/5 · 15 分钟 · 大约 12 行
 #
-# 写出 `metrics(requests, ttft, tpot)`。`requests` 是 `(arrival, token_times)` 的列表；`ttft` 和 `tpot` 是限值；单位都是秒。返回一个字典：
+# 写出 `metrics(requests, ttft, tpot)`。`requests` 是 `(arrival, token_times)` 的列表；`ttft` 和 `tpot` 是限值；时间的单位都是秒。返回一个字典：
 #
 # - `"ttft"`：一个列表，每个请求一个数。`"tpot"`：同样，只有一个 token 的请求是 `None`。
 # - `"itl"`：一个列表，按顺序放所有请求的所有间隔。
@@ -370,12 +370,12 @@ metrics = check("12.metrics", metrics)
 # %% [markdown] lang="zh" en="dd8cd8e5"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# `pairwise(times)` 给出一对对相邻的元素。每个请求单独做。
+# `pairwise(times)` 给出一对对相邻的元素。每个请求要单独处理。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 先算首 token 延迟、间隔、平均间隔。再算窗口：最大的末 token 时刻，减去最小的到达时刻。数一数有几个请求同时满足两个限值。
+# 先算首 token 延迟、间隔、平均间隔。再算窗口：所有请求里最晚的那个 token 的时刻，减去最早的到达时刻。数一数有几个请求同时满足两个限值。
 #
 # </details>
 # <details><summary>提示 3：“throughput is tokens over the whole window”这一项不通过</summary>
@@ -399,7 +399,7 @@ for words, run in (("request level", static), ("iteration level", continuous)):
 # "Throughput (ITL)" stands in many tables. That is a mistake: ITL is a **latency**. A guess:
 
 # %% [markdown] lang="zh" en="be900eaf"
-# ITL 处处都是 1 s。全部差别都在等待上，于是也体现在吞吐量和有效吞吐上。
+# ITL 处处都是 1 s。差别全在等待上，所以也体现在吞吐量和有效吞吐上。
 #
 # 很多表格里写着“吞吐量（ITL）”。这是错的：ITL 是一种**延迟**。猜一猜：32 个请求在同一个批里解码，每个请求看到的 ITL 都是二十五毫秒。服务器每秒输出多少个 token？
 
@@ -443,7 +443,7 @@ for batch in (1, 8, 32, 128):
 # - Who does not fit ends the loop. Nobody overtakes.
 
 # %% [markdown] lang="zh" en="fe9f2d6a"
-# （Llama-3-8B，一块 H100，模拟：时间来自屋顶线模型。）从上往下，ITL 越来越*差*，吞吐量却是原来的许多倍。这是拿一个换另一个。
+# （Llama-3-8B，一块 H100，模拟：时间来自屋顶线模型。）从上往下，ITL 越来越*差*，吞吐量却增加到许多倍。这是用一个换另一个。
 #
 # ## 练习 12.3 - 调度器
 #
@@ -451,15 +451,15 @@ for batch in (1, 8, 32, 128):
 #
 # 写出引擎调度器的两个循环。每一步有一份 token 预算（`draft.budget`），你每加入一段（chunk），预算就相应减少。
 #
-# `schedule_running(self, draft)`：只要还有预算，就按顺序照顾 `self.running`。对于位置 `position` 上的请求：
+# `schedule_running(self, draft)`：只要还有预算，就按顺序处理 `self.running`。对于位置 `position` 上的请求：
 #
 # - 多少个 token：`n = self.chunk_size(self.missing(request), draft.budget, behind)`；`behind` 是排在它后面的请求数。解码只缺一个 token，所以 `n` 是 1。
-# - 块：`self.make_room(request, n, position, draft)`。返回 True，就 `draft.add_chunk(request, n)`。返回 False，说明它失去了位置，现在 `position` 上站着的是下一个请求。（谁失去位置、怎样失去，是第 14 课的内容。）
+# - 块：`self.make_room(request, n, position, draft)`。返回 True，就 `draft.add_chunk(request, n)`。返回 False，说明它失去了位置，现在 `position` 上已经是下一个请求。（谁失去位置、怎样失去，是第 14 课的内容。）
 #
 # `schedule_waiting(self, draft)`：只要还有预算，就让在等的请求开始：
 #
 # - `self.next_in_line()` 是队首的请求，没有就是 `None`。
-# - 如果已经有别的请求在跑，它需要席位：`self.num_seats_taken` 加 `request.num_seqs`，最多是 `self.config.max_num_seqs`。还需要块：`self.admit(request)`。**如果没有请求在跑，这两样都不需要。** 为什么？
+# - 如果已经有别的请求在跑，它需要席位：`self.num_seats_taken` 加 `request.num_seqs`，不超过 `self.config.max_num_seqs`。还需要块：`self.admit(request)`。**如果没有请求在跑，这两样都不需要。** 为什么？
 # - `self.start(request, draft)` 给它块和第一段。返回 False，说明这一步放不下它。
 # - 遇到放不下的，循环就结束。谁也不能插队。
 
@@ -530,12 +530,12 @@ MyScheduler = check("12.schedule", MyScheduler)
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 在跑的：大小，腾地方，加入一段，然后才 `position += 1`。在等的：看队首，查席位，再 `admit`，再 `start`；第一次得到“不行”就返回。
+# 在跑的：先算大小，再腾出块，加入一段，最后才 `position += 1`。在等的：看队首，查席位，再 `admit`，再 `start`；哪一步不行，就在那里返回。
 #
 # </details>
 # <details><summary>提示 3：“who has the machine to itself starts without conditions”这一项不通过</summary>
 #
-# `admit` 会留一些余量，或者替别人算账。如果没有请求在跑，席位和块就全都空着，也没有谁可等：这时拒绝，就永远拒绝下去了。
+# `admit` 会留一些余量，或者把别的请求也算进去。如果没有请求在跑，席位和块就全都空着，也没有谁可等：这时拒绝，就永远拒绝下去了。
 #
 # </details>
 #
@@ -565,7 +565,7 @@ assert yours.simulated == yours.planned == own.planned
 # to 1. What is left of the gain? And chunks make more steps: what do they buy? Look at the longest gap.
 
 # %% [markdown] lang="zh" en="e68800f6"
-# 每一步都相同。模拟器跑的是同一个调度器，只有时间是编出来的。
+# 每一步都相同。模拟器跑的是同一个调度器，只有时间是虚拟的。
 #
 # ## 动手试试
 #
@@ -593,7 +593,7 @@ picture(pictures.batching, unit="iteration", requests=8, spread=12, seats=4, wid
 # %% [markdown] lang="zh" en="00fa6a62"
 # ## 三种单位
 #
-# 150 段对话，每秒到达 8 段，在模拟的 H100 上跑，32 个席位。有效吞吐要求 TTFT 不超过 1 s，TPOT 不超过 50 ms。
+# 还是那 150 段对话，每秒到达 8 段，在模拟的 H100 上跑，32 个席位。有效吞吐要求 TTFT 不超过 1 s，TPOT 不超过 50 ms。
 
 
 # %% tags=["claim-units", "claim-loses"]
@@ -632,17 +632,17 @@ print(UNITS)
 # %% [markdown] lang="zh" en="82739634"
 # 按迭代调度，每秒完成的请求几乎是原来的三倍。TTFT 的中位数从 27.09 s 降到 0.04 s。（每秒来 8 个，却只完成 6.23 个，是因为计时要到最后一个回答结束才停。）
 #
-# **它输在哪里？** 输在最长的 ITL：195 ms 对 18 ms。静态批在写的时候，没有谁来打扰。而在这里，只要一步里要算新来者的提示词，大家都得等这一步。把提示词分块，可以降到 68 ms：见第 13 课。
+# **它输在哪里？** 输在最长的 ITL：195 ms 对 18 ms。静态批往外写回答时，没有谁来打扰。而在这里，只要某一步要算新来者的提示词，大家都得等这一步。把提示词分块，可以降到 68 ms：见第 13 课。
 #
-# ## Orca 的 36.9x 是在什么条件下测的
+# ## Orca 的 36.9 倍是在什么条件下测的
 #
-# 常有人引用“连续批处理带来 36.9x”。论文说的是：
+# 常有人引用“连续批处理带来 36.9 倍的吞吐量”。论文写明了这是在什么条件下、和谁相比：
 #
 # - GPT-3，1750 亿参数，16 块 40 GB 的 A100，对手是 2022 年的 FasterTransformer；
-# - 请求记录是合成的：泊松到达，提示词 32 到 512 个 token，回答 1 到 128 个 token，每种长度机会均等；
-# - 在中位数为 190 ms 的地方，FasterTransformer 每秒完成 0.185 个请求，Orca 完成 6.81 个。
+# - 请求记录是合成的：泊松到达，提示词 32 到 512 个 token，回答 1 到 128 个 token，各种长度的概率相等；
+# - 延迟的中位数同为 190 ms 时，FasterTransformer 每秒完成 0.185 个请求，Orca 完成 6.81 个。
 #
-# 猜一猜：这个中位数，是端到端时间除以生成的 token 数。照这样算，一个 128 个 token 的回答，从到达到结束要多少秒？
+# 猜一猜：这里的延迟，指端到端时间除以生成的 token 数。按这个中位数算，一个有 128 个 token 的回答，从请求到达到回答结束要多少秒？
 
 # %%
 predict("12.orca", value=None)
@@ -673,21 +673,21 @@ predict("12.orca", value=None)
 # 引用之前，请注意：
 #
 # - 190 ms 是*端到端时间除以生成的 token 数*的中位数，排队也算在内。它既不是 ITL，也不是 TTFT。
-# - 这个倍数只是在这一个延迟上读出来的，换一个延迟，就是另一个倍数。6.81 / 0.185 是 36.8：两个数都四舍五入过。
-# - 它比较的是两个系统，不是两个调度器。批完全相同的时候，单是 Orca 的引擎就最多快 47%。
+# - 这个倍数只在这一个延迟上成立，换一个延迟，就是另一个倍数。而且 6.81 / 0.185 是 36.8：两个数都四舍五入过。
+# - 它比较的是两个系统，不是两个调度器。批完全相同时，光是 Orca 的引擎就最多快 47%。
 #
 # ## 它需要动态内存吗
 #
-# “连续批处理需要动态分配 KV”，这话说过头了。Orca 一开始就为提示词和 `max_tokens` 预留好位置，照样按迭代调度。把它的规则写出来。
+# “连续批处理需要动态分配 KV”，这话说过头了。Orca 在请求开始时就为提示词和 `max_tokens` 预留好位置，照样按迭代调度。请把它的规则写出来。
 #
 # ## 练习 12.4 - admit
 #
 # 难度 3/5 · 重要性 4/5 · 15 分钟 · 大约 6 行
 #
-# 写出 `admit(self, request)`：它能不能和在跑的请求一起跑，并且保证**谁也不会半路没有块可用**？
+# 写出 `admit(self, request)`：这个请求现在能不能加入在跑的请求，并且保证**谁也不会半路没有块可用**？
 #
-# - 一个请求最长时要存 `request.max_num_tokens - 1` 个 token，每块有 `self.config.block_size` 个槽位。
-# - 对在跑的请求来说，`len(other.block_table)` 个块已经拿走了。其余的，是答应给它的。
+# - 一个请求最多要存 `request.max_num_tokens - 1` 个 token，每块有 `self.config.block_size` 个槽位。
+# - 在跑的请求已经拿走了 `len(other.block_table)` 个块；还没拿的那些，也已经许给了它。
 # - 空闲的块有 `self.kv.num_free_blocks` 个。（这里没有前缀缓存，每个请求也只要一个回答。）
 
 
@@ -731,21 +731,21 @@ MyReservation = check("12.admit", MyReservation)
 # %% [markdown] lang="zh" en="d6fe4229"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# `-(-a // b)` 是向上取整。开始用了的块，就算一整块。
+# `-(-a // b)` 是向上取整。一个块只要开始用，就算一整块。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 它自己最长时需要的块，加上每个在跑的请求还没拿走的块。和空闲的块比一比。
+# 它自己最多需要的块，加上每个在跑的请求还没拿的块，再和空闲的块数比较。
 #
 # </details>
 # <details><summary>提示 3：“who fits with all of its answer starts at once”这一项不通过</summary>
 #
-# 在跑的请求已经持有的块，本来就不算空闲了。不要再算一次。
+# 在跑的请求已经持有的块，本来就不算空闲。不要再减一次。
 #
 # </details>
 #
-# 现在来看全部四种组合。*reserved*（预留）是老办法：给每个请求留出一段 8,192 个 token 的区域，这是该模型允许的最大长度。*paged*（分页）是边走边取块。KV 内存有 65,536 个槽位，对话每秒到达 20 段，64 个席位。
+# 现在来看全部四种组合。*reserved*（预留）是老办法：给每个请求留出一段 8,192 个 token 的区域，这是该模型允许的最大长度。*paged*（分页）是用多少块，取多少块。KV 内存有 65,536 个槽位，对话每秒到达 20 段，64 个席位。
 
 # %% tags=["claim-combinations"]
 print(f"{'':20}{COLUMNS}")
@@ -780,7 +780,7 @@ for words, kind in {"static": StaticBatch, "iteration": Scheduler, "your reserva
 # ## When it does nothing
 
 # %% [markdown] lang="zh" en="006d0502"
-# 单用其中一样，每秒完成的请求也会变多，等待也会变短；一起用，效果最好。不过，只加分页会让静态批变大，每一步变长，满足限值的请求反而变少。
+# 单用其中一样，每秒完成的请求都会变多，等待都会变短；一起用，效果最好。不过，如果只加分页，静态批变大，每一步变长，满足限值的请求反而变少。
 #
 # 按迭代调度不需要分页。但预留的内存只容得下几个请求，席位再多也坐不满。你写的预留介于两者之间：它按 `max_tokens` 来承诺。每个请求只要一个回答时，它从不抢占。
 #
@@ -838,19 +838,19 @@ for words, (trace, seats) in cases.items():
 # ```
 
 # %% [markdown] lang="zh" en="950d1872"
-# 回答一样长而且同时到达，只有一个席位，或者人人都有席位：没有空可填。（席位够用时，它至少还省掉了填充。）但如果一样长的回答是一个接一个到达的，就有好处：在静态批半路上到达的，要等它整批结束。所以，在有人排队的时候，好处来自**长短不一、到达有先有后**。
+# 回答一样长而且同时到达，只有一个席位，或者人人都有席位：没有空位可填。（人人都有席位时，它至少还省掉了填充。）但如果回答一样长、请求却是一个接一个到达的，就有好处：静态批跑到一半时才来的，要等整批结束。所以，在有人排队的前提下，好处来自**长短不一、到达有先有后**。
 #
-# ## 练习 12.5 - 找 bug
+# ## 练习 12.5 - 找出 bug
 #
 # 难度 4/5 · 重要性 4/5 · 25 分钟 · 大约 20 行
 #
-# 写一些测试，让坏的调度器过不了关。你的函数会得到 `make`：`make(max_num_seqs=2, num_blocks=8)` 就是一个调度器。不另外指定的话，它有 64 个块，每块 4 个槽位，四个席位，每步 64 个 token，提示词整个算。`watermark=0.25` 表示留出四分之一的块不用，独自在跑的请求除外。等着你的有十五个坏的，三个对的。
+# 写一些测试，让坏的调度器过不了。你的函数会拿到 `make`：`make(max_num_seqs=2, num_blocks=8)` 返回一个调度器。不另外指定的话，它有 64 个块，每块 4 个槽位，四个席位，每步 64 个 token，提示词一次算完。`watermark=0.25` 表示留出四分之一的块不用，独自在跑的请求除外。等着你的有十五个坏的和三个正确的。
 #
-# - `serve(scheduler, {"a": (3, 4), "b": (5, 2, 1)})` 把请求跑到结束：提示词 3，回答 4；`b` 在第 1 步之前到达。回答的长度可以是 0。第四个数表示要几个回答。你会得到一个字典的列表：每一步里，每个请求有多少个 token。
+# - `serve(scheduler, {"a": (3, 4), "b": (5, 2, 1)})` 把请求跑到结束：提示词有 3 个 token，回答有 4 个；`b` 的第三个数表示它在第 1 步之前到达（步数从 0 算起）。回答的长度可以是 0。第四个数表示要几个回答。你会得到一个字典的列表：每一步里，每个请求有多少个 token。
 # - 跑完之后看 `scheduler.kv.num_free_blocks`。
-# - 有一只**看门狗**（watchdog），会结束永远停不下来的东西。一步什么也没计划，或者反复做同样的事，就抛出 `NoProgressError`，这也算抓住了。
+# - 有一只**看门狗**（watchdog），会终止停不下来的运行。如果一步什么也没计划，或者一再做同样的事，就抛出 `NoProgressError`，这也算抓住了。
 #
-# 拿不准什么才对？打印 `serve(make_scheduler(Scheduler), ...)`，那是引擎自己的调度器。下面是十五个之一，“prompts first”：
+# 拿不准怎样才对？打印 `serve(make_scheduler(Scheduler), ...)`，那是引擎自己的调度器。下面是十五个中的一个，“prompts first”：
 #
 # ```python
 # def schedule_running(self, draft):
@@ -906,17 +906,17 @@ my_tests = bugs_caught(my_tests, "12")
 # %% [markdown] lang="zh" en="6045d1cc"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 先手算一次小的运行，再逐步比较。每个漏网的 bug，检查都会告诉你该看哪里。
+# 先用手推演一次小的运行，再把每一步都拿来比较。每个漏网的 bug，检查都会告诉你该看哪里。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 谁在什么时候加入？每一步里谁拿到 token？多少个席位，多少个 token，按什么顺序？最后剩下什么？
+# 谁在什么时候加入？每一步里谁拿到 token？占了几个席位，用了多少个 token，按什么顺序？最后剩下什么？
 #
 # </details>
 # <details><summary>提示 3：正确的调度器被拒绝了</summary>
 #
-# 同一步里的先后没有意义：比较字典就行。
+# 同一步里的先后没有意义：直接比较字典。
 #
 # </details>
 #
@@ -943,9 +943,9 @@ print(timeline(llm))
 # %% [markdown] lang="zh" en="8f45d9d8"
 # ## 自测
 #
-# 第一题：32 个请求同时到达，8 个席位，每个回答 64 个 token。静态批需要 4 × 64 = 256 步。连续批处理需要多少步？
+# 第一问：32 个请求同时到达，8 个席位，每个回答 64 个 token。静态批需要 4 × 64 = 256 步。连续批处理需要多少步？
 #
-# 第二题：两个席位，a、b、c、d 同时到达，回答分别是 7、2、3、4 个 token。席位一空出来就马上用上，d 在多少步之后拿到最后一个 token？
+# 第二问：两个席位，a、b、c、d 同时到达，回答分别是 7、2、3、4 个 token。如果席位一空出来就马上用上，d 在多少步之后拿到最后一个 token？
 
 # %% tags=["self-check"]
 predict("12.equal", value=None)
@@ -990,7 +990,7 @@ predict("12.who_waits", value=None)
 #
 # > **这一课没有说明的事**
 # >
-# > - GPU。模拟的时间来自屋顶线模型，常数都写明了，不含网络，也不含 kernel 的细节。
+# > - 真实的 GPU。模拟的时间来自屋顶线模型，常数都写明了，不含网络，也不含 kernel 的细节。
 # > - 做决定的代价。用 Python 写的调度器，每一步都要花时间，GPU 只能等着。
 # > - 公平。先来先服务，意味着一个用户可以用大量请求把队伍占满。
 
@@ -1025,12 +1025,12 @@ predict("12.who_waits", value=None)
 # </details>
 # <details><summary>为什么不是来多少就开始多少？</summary>
 #
-# 每个请求直到结束都要占块，也会让每一步变长。开始得太多，ITL 会变大，块会半路用完：那就得抢占某个请求（第 14 课）。
+# 每个请求直到结束都要占块，也会让每一步变长。开始得太多，ITL 会变大，块会半路用完：那时就得抢占某个请求（第 14 课）。
 #
 # </details>
 # <details><summary>为什么谁也不能超过队首？</summary>
 #
-# 长提示词一次要很多地方。如果短的可以先过，它就要永远等下去。例子：练习里坏的调度器 “overtakes”。
+# 长提示词一次就要很多空间。如果短的可以先过，它可能永远等下去。例子：练习里坏的调度器 “overtakes”。
 #
 # </details>
 
@@ -1059,8 +1059,8 @@ predict("12.who_waits", value=None)
 # ## 三句话总结
 #
 # - 静态批要等最长的回答：结束了的行还在白算，其余的人还在排队。
-# - 每一步都重新决定：先给每个在跑的请求一个 token，再按顺序让在等的开始，只要席位、块和预算都放得下。
-# - ITL 是延迟，吞吐量是速率；不说明工作负载的倍数，不算事实。
+# - 每一步都重新决定：先给每个在跑的请求一个 token；只要席位、块和预算都够，再按顺序让在等的开始。
+# - ITL 是延迟，吞吐量是速率；不说明工作负载，倍数就不算事实。
 #
 # | 术语 | 英文 | 常见的说法 | 含义 |
 # |---|---|---|---|
