@@ -83,7 +83,7 @@ print(timeline(run.engine))
 # %% [markdown] lang="zh" en="1af4599e"
 # 用户读了五个 token，然后就没有下文了。单独来看，每个请求都放得下：它要 19 个槽位，也就是五个块。两个一起就要十个块。
 #
-# 这事谁也没法预先知道：回答有多长，要等它结束才知道。换一个池子，先猜一猜：两个 100 个 token 的提示词一起开始，池子有 20 个块，每块 16 个槽位。等到缺块的那一刻，每个请求已经得到了几个回答 token？
+# 这事谁也没法预先知道：回答有多长，要等它结束才知道。换一个池子，先猜一猜：两个提示词各有 100 个 token，没有相同的部分，一起开始，池子有 20 个块，每块 16 个槽位。等到缺块的那一刻，每个请求已经得到了几个回答 token？
 
 # %%
 predict("14.full", value=None)
@@ -101,7 +101,7 @@ svg(*pictures.life())
 # ## Who goes?
 #
 # The one that **started last** (LIFO). As a rule it has the least to lose, and whoever came first is done first. If requests
-# have priorities, the least important goes before all others.
+# have priorities, the least important goes before all others. (In the engine they count with `policy="priority"`.)
 #
 # ## Exercise 14.1 - choose a victim
 #
@@ -115,10 +115,10 @@ svg(*pictures.life())
 #
 # Small case: a, b, c with priorities 0, 3, 3: c goes.
 
-# %% [markdown] lang="zh" en="3847a3e5"
+# %% [markdown] lang="zh" en="8bbd06c0"
 # ## 谁走
 #
-# **最后开始**的那个先走（后进先出，LIFO）。一般来说，它的损失最小，而先来的可以先做完。如果请求有优先级，最不重要的排在所有人前面先走。
+# **最后开始**的那个先走（后进先出，LIFO）。一般来说，它的损失最小，而先来的可以先做完。如果请求有优先级，最不重要的排在所有人前面先走。（在引擎里，设了 `policy="priority"` 优先级才起作用。）
 #
 # ## 练习 14.1 - 选出受害者
 #
@@ -174,8 +174,8 @@ MyVictim = check("14.victim", MyVictim)
 # Write `make_room(self, request, num_tokens, position, draft)`. It returns True when the request has its blocks, False when
 # it has none and runs no longer.
 #
-# - `self.kv.append(request, num_tokens)` takes blocks. It returns copies, which belong into the list `draft.cache_ops`. Or it
-#   raises `NoFreeBlocksError`, and nothing has changed.
+# - `self.kv.append(request, num_tokens)` takes blocks. It returns copies, which belong at the end of the list
+#   `draft.cache_ops`: they are made in order. Or it raises `NoFreeBlocksError`, and nothing has changed.
 # - Then ask `self.pick_victim(...)`, and call `self.preempt(victim, draft)`. Go on until it works.
 # - The victim may be the request itself. Then stop.
 # - If nobody else is in `self.running`, it has the whole pool, and needs more. Call `self.end(request)`. It will finish with
@@ -183,7 +183,7 @@ MyVictim = check("14.victim", MyVictim)
 #
 # Small case: a, b, c run, and b needs a block: c goes, or b.
 
-# %% [markdown] lang="zh" en="2cfb052e"
+# %% [markdown] lang="zh" en="92b80c30"
 # <details><summary>提示 1：从哪里入手</summary>
 #
 # 用带 `key` 的 `max`。有几个一样大时，它返回最先遇到的那个。
@@ -210,7 +210,7 @@ MyVictim = check("14.victim", MyVictim)
 #
 # 写出 `make_room(self, request, num_tokens, position, draft)`。请求拿到块就返回 True；没拿到、也不再运行，就返回 False。
 #
-# - `self.kv.append(request, num_tokens)` 去拿块。它返回要做的拷贝，把它们加进列表 `draft.cache_ops`；拿不到就抛出 `NoFreeBlocksError`，这时什么都没有变。
+# - `self.kv.append(request, num_tokens)` 去拿块。它返回要做的拷贝，把它们加到列表 `draft.cache_ops` 的末尾：拷贝按顺序执行。拿不到就抛出 `NoFreeBlocksError`，这时什么都没有变。
 # - 拿不到就调用 `self.pick_victim(...)` 选一个，再调用 `self.preempt(victim, draft)`。一直做到拿到为止。
 # - 受害者可能就是请求自己。那就到此为止。
 # - 如果 `self.running` 里没有别人，说明整个池子都归它，却还是不够。调用 `self.end(request)`，它会以 "capacity" 为由结束。
@@ -317,17 +317,18 @@ print(timeline(ours.engine))
 # token.
 #
 # Ours progresses, and the reason is short. Nobody who waits takes from those who run. The first in `running` can take the blocks
-# of all others, and nobody takes its own. So the first always moves on, until it ends. Then there is another first.
+# of all others, and nobody takes its own. So the first always moves on, until it ends. Then there is another first. With
+# `policy="priority"` the most important stands first, and the same holds.
 #
 # ## Way one: compute again
 #
 # The victim's blocks are freed, and its tokens are kept. When it returns, prompt and answer so far are **one prompt**. How
 # much work is that?
 
-# %% [markdown] lang="zh" en="e8558742"
+# %% [markdown] lang="zh" en="336284f8"
 # 这就是**活锁**（livelock）：人人都在忙，谁也没有进展。`serve` 里有一个看门狗，连续 60 步没有产出 token 就放弃。
 #
-# 我们的调度器会有进展，道理很短。等待的不会抢正在运行的。`running` 里排第一的可以拿走其他所有人的块，却没有人能拿它的。所以排第一的总能前进，直到结束。然后轮到下一个排第一。
+# 我们的调度器会有进展，道理很短。等待的不会抢正在运行的。`running` 里排第一的可以拿走其他所有人的块，却没有人能拿它的。所以排第一的总能前进，直到结束。然后轮到下一个排第一。设了 `policy="priority"`，排第一的就是最重要的那个，道理一样。
 #
 # ## 办法一：重算
 #
@@ -422,7 +423,7 @@ MyPreempt = check("14.recompute", MyPreempt)
 #
 # ## 谁也看不出来
 #
-# 你的三个方法合成一个调度器，用一个参数就能放进引擎。四个 120 个 token 的提示词，由模型各回答 60 个 token。有 400 个块时谁也不用走；40 个块就不够了。
+# 你的三个方法合成一个调度器，用一个参数就能放进引擎。四个提示词，各 120 个 token，由模型各回答 60 个 token。有 400 个块时谁也不用走；40 个块就不够了。
 
 
 # %% tags=["claim-same-text", "claim-prefix"]
@@ -455,14 +456,15 @@ for words, options in (("40 blocks", {}), ("40, no prefix cache", {"enable_prefi
 #
 # ## Watch it
 #
-# The first two requests again, with your scheduler. The rows show who computes what, the film shows the blocks.
+# The first two requests again, with your scheduler. The rows show who computes what, the film shows the blocks. There a and b
+# are written A and B.
 
-# %% [markdown] lang="zh" en="dd5a1db4"
-# 文字完全一样，一个字母都不差。有前缀缓存时，回来更便宜：释放的块在别人要用之前还能找到（第 09 课）。只是池子满的时候，别人很快就要用。
+# %% [markdown] lang="zh" en="41fe2fc1"
+# 文字完全一样，一字不差。有前缀缓存时，回来更便宜：释放的块在别人要用之前还能找到（第 09 课）。只是池子满的时候，别人很快就要用。
 #
 # ## 亲眼看一看
 #
-# 还是最初那两个请求，换成你的调度器。时间线的每一行显示谁在计算什么，动画显示每个块。
+# 还是最初那两个请求，换成你的调度器。时间线的每一行显示谁在计算什么，动画显示每个块；在动画里，a 和 b 写作 A 和 B。
 
 # %%
 watched = serve(MyScheduler, two, num_blocks=6).engine
@@ -644,19 +646,20 @@ for block in (1, 4, 16, 64, 256):
 # 301.6 ms at half the peak, and 150.8 ms at all of it. Recompute wins only below about 8 GB/s.
 #
 # What brings a link down to that? **Small copies.** A piece of a block of 16 tokens has 32 KiB: one layer's K. 32,768 such
-# pieces go out. If starting a copy costs 3 us, which is our assumption, 8.14 GB/s are left: a draw. With smaller blocks
-# recompute wins, with larger ones swap.
+# pieces go out. If starting a copy costs 3 us, which is our assumption, 8.14 GB/s are left: nearly a draw. With smaller
+# blocks recompute wins, with larger ones swap.
 #
 # That is what the paper about vLLM measured
 # ([section 7.3](https://arxiv.org/abs/2309.06180)): recompute is better for small blocks, swap for large ones, and from 16 to 64
-# tokens they are alike. Longer requests speak for swap: attention makes a recompute grow faster than their K and V.
+# tokens they are alike. Longer requests speak for swap: attention makes a recompute grow faster than their K and V. The panel
+# counts it too. At 8,192 tokens the two meet at 7.12 GB/s, not at 8.07.
 
-# %% [markdown] lang="zh" en="33de8c80"
+# %% [markdown] lang="zh" en="5f5bd905"
 # 所以那句话大多不对。32 GB/s 的链路把 Llama-3-8B 的 8,192 个 token 换出再换入，只要 67.1 ms。重算在一半峰值下要 301.6 ms，跑满峰值也要 150.8 ms。只有链路低于大约 8 GB/s 时，重算才赢。
 #
-# 什么会让链路慢到这个地步？**小拷贝**。16 个槽位的块里，一片只有 32 KiB，也就是一层的 K。这样的片要拷出去 32,768 个。如果每发起一次拷贝要多花 3 us（这是我们的假设），链路就只剩 8.14 GB/s：打平。块再小，重算赢；块再大，换出赢。
+# 什么会让链路慢到这个地步？**小拷贝**。16 个槽位的块里，一片只有 32 KiB，也就是一层的 K。这样的片要拷出去 32,768 个。如果每发起一次拷贝要多花 3 us（这是我们的假设），链路就只剩 8.14 GB/s：几乎打平。块再小，重算赢；块再大，换出赢。
 #
-# vLLM 的论文测到的正是这样（[第 7.3 节](https://arxiv.org/abs/2309.06180)）：块小时重算更好，块大时换出更好，16 到 64 个 token 之间两者差不多。请求越长，换出越有利：注意力让重算的时间比 K 和 V 增长得更快。
+# vLLM 的论文测到的正是这样（[第 7.3 节](https://arxiv.org/abs/2309.06180)）：块小时重算更好，块大时换出更好，16 到 64 个 token 之间两者差不多。请求越长，换出越有利：注意力让重算的时间比 K 和 V 增长得更快。下面的面板把它也算了进去：8,192 个 token 时，两者在 7.12 GB/s 相交，而不是 8.07。
 
 # %%
 panel(
@@ -669,7 +672,7 @@ panel(
 )
 
 # %% tags=["claim-panel"]
-picture(pictures.which, machine="Llama-3-8B, one H100", context=8192, pcie=32, block=16, overhead=3)
+picture(pictures.which, machine="Llama-3-8B, one H100", context=8192, pcie=32, block=4, overhead=3)
 
 # %% [markdown] lang="en"
 # ## A whole service
@@ -680,7 +683,7 @@ picture(pictures.which, machine="Llama-3-8B, one H100", context=8192, pcie=32, b
 # %% [markdown] lang="zh" en="893882aa"
 # ## 放到整个服务里看
 #
-# 一个请求不等于一个服务。60 个 1,000 个 token 的提示词陆续到来，每秒 20 个，每个回答 500 个 token。引擎的调度器跑在模拟的 H100 上，模型是 Llama-3-8B，有 2,500 个块。模拟器先拷贝再计算，两者不重叠。
+# 一个请求不等于一个服务。60 个提示词以每秒 20 个的速度到来，每个有 1,000 个 token，回答 500 个 token。引擎的调度器跑在模拟的 H100 上，模型是 Llama-3-8B，有 2,500 个块。模拟器先拷贝再计算，两者不重叠。
 
 # %%
 panel(pictures.burst_seconds, blocks={2500: [1500, 2500, 3500]}, pcie={32: list(pictures.RATES)})
@@ -689,8 +692,9 @@ panel(pictures.burst_seconds, blocks={2500: [1500, 2500, 3500]}, pcie={32: list(
 picture(pictures.burst_seconds, blocks=2500, pcie=32)
 
 # %% [markdown] lang="en"
-# On a slow link recompute is faster, on a fast one swap. But look at the size of it: 11.54 s against 11.74 s. 11 preemptions
-# are a small part of the work.
+# On a slow link recompute is faster, on a fast one swap. They cross at a faster link than before: here a recompute shares a
+# step that reads weights and K and V in any case. But look at the size of it: 11.54 s against 11.74 s. 11 preemptions are a
+# small part of the work.
 #
 # So vLLM's present engine (V1) only recomputes. That is one path less to get wrong. And a recompute shares its batch with
 # others, and asks the prefix cache first.
@@ -704,8 +708,8 @@ picture(pictures.burst_seconds, blocks=2500, pcie=32)
 #
 # A **watermark** keeps a share of the blocks free when somebody starts. First a guess:
 
-# %% [markdown] lang="zh" en="a4c6dac7"
-# 链路慢时重算更快，链路快时换出更快。但看看差别有多大：11.54 s 对 11.74 s。11 次抢占只占全部工作的一小部分。
+# %% [markdown] lang="zh" en="2a574826"
+# 链路慢时重算更快，链路快时换出更快。两者相交处的链路比前面算的要快：在这里，重算和别人同在一步里，而这一步反正要读权重和 K、V。但看看差别有多大：11.54 s 对 11.74 s。11 次抢占只占全部工作的一小部分。
 #
 # 所以 vLLM 现在的引擎（V1）只做重算：少一条路径，就少一处可能出错的地方。况且重算的请求和别人同在一个批里，还会先查前缀缓存。
 #
@@ -729,21 +733,25 @@ for blocks in (2500, 1500):
         told = summarize(done)
         print(f"{blocks:6,}  {rule:<13}{mark:9.0%}{told.num_preemptions:10}{told.num_again:7,}", end="")
         print(f"{told.block_utilization:8.1%}{told.itl.max:13.2f} s{done.end:7.2f} s")
+risk, safe = (pictures.simulated(1500, None, admission=rule) for rule in ("whole_prompt", "worst_case"))
+ends = [{one.arrival: done.token_times(one)[-1] for one in done.served} for done in (risk, safe)]
+later = [arrival for arrival in ends[0] if ends[0][arrival] > ends[1][arrival]]
+print(f"1,500 blocks: {len(later)} of {len(ends[0])} are done later by whole_prompt than by worst_case")
 
 # %% [markdown] lang="en"
 # With 2,500 blocks caution is dear: the worst case leaves more than a third of the pool empty, and takes 14.78 s in place of
 # 11.74 s. Taking the risk pays.
 #
-# With 1,500 blocks it is the other way round: 28,066 tokens are computed again, and **everybody is done later** than without
-# any preemption. And look at the pause: a victim's user waits about four seconds in the middle of a sentence. If that is
+# With 1,500 blocks it is the other way round: 28,066 tokens are computed again, and **33 of the 60, the last one too, are done
+# later** than without any preemption. And look at the pause: a victim's user waits about four seconds in the middle of a sentence. If that is
 # not allowed, let fewer start, or turn requests away.
 #
 # ## When preemption cannot help
 
-# %% [markdown] lang="zh" en="a2d2a41f"
+# %% [markdown] lang="zh" en="cf9da7a7"
 # 有 2,500 个块时，谨慎的代价很高：按最坏情况准入，池子有三分之一以上空着，要 14.78 s，而不是 11.74 s。冒这个险值得。
 #
-# 只有 1,500 个块时正好相反：有 28,066 个 token 要重算，**所有人做完的时间，比完全不抢占还晚**。再看停顿：受害者的用户要在一句话中间等大约四秒。如果不允许这样，就少放一些进来，或者拒绝一部分请求。
+# 只有 1,500 个块时正好相反：有 28,066 个 token 要重算，**60 个里有 33 个（包括最后一个）做完的时间，比完全不抢占还晚**。再看停顿：受害者的用户要在一句话中间等大约四秒。如果不允许这样，就少放一些进来，或者拒绝一部分请求。
 #
 # ## 抢占帮不上忙的时候
 
@@ -766,13 +774,15 @@ for name, why in alone.ended.items():
 # Difficulty 4/5 · importance 4/5 · 25 minutes · about 25 lines
 #
 # Write tests that a broken scheduler cannot pass. Your function is given a class. Raise AssertionError if it is broken.
-# Fourteen broken ones wait, and three right ones.
+# Fourteen broken ones wait, and four right ones.
 #
-# - `run = serve(scheduler, [(8, 12), (8, 12)], 6)` serves two requests in 6 blocks of 4. It raises `Stuck` if nobody gains a
+# - `run = serve(scheduler, [(8, 12), (8, 12)], 6)` serves two requests in 6 blocks of 4. A third number is a priority, and
+#   counts with `policy="priority"`. It raises `Stuck` if nobody gains a
 #   token for long. Any error in your test counts as a catch.
 # - `run.tokens["b"]`, `run.ended["b"]`, `run.num_free` at the end. `run.steps[5]` is `({"a": 1}, ["b"])`: in step 5 a computed
 #   a token and b was preempted. `run.num_preemptions`.
-# - Options: `max_num_seqs`, `max_num_batched_tokens`, `enable_prefix_caching`, `preemption="swap"` with `num_swap_blocks`, `n`.
+# - Options: `max_num_seqs`, `max_num_batched_tokens`, `enable_prefix_caching` (on), `preemption="swap"` with
+#   `num_swap_blocks`. With `n=2` each gets two answers, and `run.tokens["b"]` is one after the other.
 # - `serve(Scheduler, ...)` with many blocks says what the answers should be.
 #
 # Here is one of the fourteen:
@@ -783,18 +793,18 @@ for name, why in alone.ended.items():
 #     del victim.token_ids[victim.num_prompt_tokens:]
 # ```
 
-# %% [markdown] lang="zh" en="7019fc89"
+# %% [markdown] lang="zh" en="6fcff257"
 # 比池子还大的提示词，一来就被拒绝。长到池子放不下的回答，以 "capacity" 结束：已经说出的留给用户，其他请求继续。如果抢占它，就成了一个请求的活锁：它回来时，面对的还是同一个池子。
 #
 # ## 练习 14.5 - 找出 bug
 #
 # 难度 4/5 · 重要性 4/5 · 25 分钟 · 大约 25 行
 #
-# 写一些测试，让坏的调度器过不了。你的函数会拿到一个类。如果它是坏的，就抛出 AssertionError。等着你的有十四个坏的和三个正确的。
+# 写一些测试，让坏的调度器过不了。你的函数会拿到一个类。如果它是坏的，就抛出 AssertionError。等着你的有十四个坏的和四个正确的。
 #
-# - `run = serve(scheduler, [(8, 12), (8, 12)], 6)` 用 6 个块、每块 4 个槽位服务两个请求。长时间没有产出 token 时，它抛出 `Stuck`。你的测试里出现任何错误，都算抓到了。
+# - `run = serve(scheduler, [(8, 12), (8, 12)], 6)` 用 6 个块、每块 4 个槽位服务两个请求。第三个数是优先级，设了 `policy="priority"` 才起作用。长时间没有产出 token 时，它抛出 `Stuck`。你的测试里出现任何错误，都算抓到了。
 # - `run.tokens["b"]`、`run.ended["b"]`，以及结束时的 `run.num_free`。`run.steps[5]` 是 `({"a": 1}, ["b"])`：第 5 步里 a 算了一个 token，b 被抢占。`run.num_preemptions`。
-# - 选项：`max_num_seqs`、`max_num_batched_tokens`、`enable_prefix_caching`、`preemption="swap"` 配合 `num_swap_blocks`、`n`。
+# - 选项：`max_num_seqs`、`max_num_batched_tokens`、`enable_prefix_caching`（默认开启）、`preemption="swap"` 配合 `num_swap_blocks`。设 `n=2` 时每个请求有两个回答，`run.tokens["b"]` 里一个接一个。
 # - 给 `serve(Scheduler, ...)` 很多块，就知道回答应该是什么。
 #
 # 下面是十四个中的一个：
@@ -853,11 +863,12 @@ my_tests = bugs_caught(my_tests, "14")
 # </details>
 # <details><summary>Hint 3: a right scheduler is refused</summary>
 #
-# Compare what users see, and who was preempted. The numbers of blocks are nobody's business.
+# Compare what users see, and who goes first. The numbers of blocks, and how long a victim waits, are the scheduler's business.
+# One of the right ones lets it wait until nobody runs.
 #
 # </details>
 
-# %% [markdown] lang="zh" en="bc1f8fa4"
+# %% [markdown] lang="zh" en="c527f533"
 # <details><summary>提示 1：从哪里入手</summary>
 #
 # 每个漏网的 bug，检查都会告诉你该看哪里。
@@ -870,7 +881,7 @@ my_tests = bugs_caught(my_tests, "14")
 # </details>
 # <details><summary>提示 3：正确的调度器被拒绝了</summary>
 #
-# 只比较用户看得到的东西，以及谁被抢占。块的编号与别人无关。
+# 只比较用户看得到的东西，以及谁先走。块的编号、受害者等多久，是调度器自己的事。正确的里面有一个，要等没有人在运行时才让它回来。
 #
 # </details>
 
@@ -1016,7 +1027,7 @@ my_tests = bugs_caught(my_tests, "14")
 #
 # - 最后开始的先走，token 留着，排在队列前面等；从文字上谁也看不出来。
 # - 排第一的总能前进：活锁就这样被排除了。
-# - 总线正常时，换出胜过重算。而准入规则决定多久才用得上它们一次。
+# - 总线正常时，换出胜过重算。而多久才用得上它们一次，由准入规则决定。
 #
 # | 术语 | 英文 | 常见的说法 | 含义 |
 # |---|---|---|---|

@@ -78,7 +78,7 @@ def serve(
     """Serve requests that all arrive at once: (tokens of the prompt, tokens of the answer[, priority]) each.
 
     The K/V is checked by an AuditBackend: reading a slot that another wrote raises KVCorruption. check=True asks after each
-    step whether the books are right. Stuck, instead of a run without end, when nobody gains a token in many steps.
+    step whether the books are right. Stuck, instead of a run without end, when nobody gains a token in many steps, or one step never ends.
     `run` is filled while it goes, for whoever wants to see how far it came. Options are those of EngineConfig.
     """
     run = Run() if run is None else run
@@ -88,6 +88,17 @@ def serve(
         params = SamplingParams(temperature=0, max_tokens=answer, ignore_eos=True, n=n, seed=0)
         engine.add_request(name, prompt_of(name, length), params, priority=priority[0] if priority else 0)
         run.tokens[name], run.ended[name] = [], None
+    make_room = engine.scheduler.make_room
+    asked: dict[int, int] = {}
+
+    def counted(request: Any, *rest: Any) -> bool:
+        step = len(run.steps)
+        asked[step] = asked.get(step, 0) + 1
+        if asked[step] > 10 * PATIENCE:
+            raise Stuck(f"step {step} never ends: {request.request_id} is served again and again")
+        return make_room(request, *rest)
+
+    engine.scheduler.make_room = counted  # type: ignore[method-assign, assignment]
     idle = 0
     while engine.has_unfinished_requests():
         idle += 1

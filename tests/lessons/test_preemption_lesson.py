@@ -92,6 +92,14 @@ def test_the_watchdog_ends_a_livelock_and_says_who_waits():
     assert not any(run.tokens.values())
 
 
+def test_the_watchdog_ends_a_step_that_never_ends():
+    class Pops(answers.LeastImportant, answers.MakesRoom, answers.PopsTheLast):
+        pass
+
+    with pytest.raises(Stuck, match="step 5 never ends: a is served again and again"):
+        serve(Pops, [(8, 12, 1), (8, 12, 0)], 6)
+
+
 @pytest.mark.parametrize("kind", [*RIGHT.values(), Mine])
 def test_a_right_scheduler_always_progresses(kind):
     """Every pair of lengths that fits alone, in a pool that holds one and a half of them."""

@@ -26,9 +26,36 @@ class LeastImportantByLoop(Scheduler):
         return victim
 
 
+class LeastImportantSorted(Scheduler):
+    def pick_victim(self, running: list[Request]) -> Request:
+        return sorted(running, key=lambda request: request.priority)[-1]
+
+
+class MostBlocks(Scheduler):
+    def pick_victim(self, running: list[Request]) -> Request:
+        return max(reversed(running), key=lambda request: (request.priority, len(request.block_table)))
+
+
+class FewestTokens(Scheduler):
+    def pick_victim(self, running: list[Request]) -> Request:
+        return max(reversed(running), key=lambda request: (request.priority, -len(request.token_ids)))
+
+
+class MarksIt(Scheduler):
+    def pick_victim(self, running: list[Request]) -> Request:
+        victim = LeastImportant.pick_victim(self, running)  # type: ignore[arg-type]
+        victim.status = RequestStatus.PREEMPTED
+        return victim
+
+
 class LatestArrival(Scheduler):
     def pick_victim(self, running: list[Request]) -> Request:
         return sorted(running, key=lambda request: (request.priority, request.arrival))[-1]
+
+
+class LastByName(Scheduler):
+    def pick_victim(self, running: list[Request]) -> Request:
+        return max(running, key=lambda request: (request.priority, request.request_id))
 
 
 class FirstGoes(Scheduler):
@@ -132,6 +159,51 @@ class DropsTheCopies(MakesRoom):
         made = super().make_room(request, num_tokens, position, draft)
         del draft.cache_ops[before:]
         return made
+
+
+class ForgetsTheCopy(Scheduler):
+    """Counts blocks, but not the one that a copy on write takes."""
+
+    def make_room(self, request: Request, num_tokens: int, position: int, draft: Any) -> bool:
+        size = self.kv.block_size
+        need = -(-(request.num_computed_tokens + num_tokens) // size) - len(request.block_table)
+        while need > self.kv.num_free_blocks:
+            if len(self.running) == 1:
+                self.end(request)
+                return False
+            victim = self.pick_victim(self.running[position:])
+            self.preempt(victim, draft)
+            if victim is request:
+                return False
+        draft.cache_ops += self.kv.append(request, num_tokens)
+        return True
+
+
+class TriesForEver(Scheduler):
+    def make_room(self, request: Request, num_tokens: int, position: int, draft: Any) -> bool:
+        while True:
+            try:
+                draft.cache_ops += self.kv.append(request, num_tokens)
+                return True
+            except NoFreeBlocksError:
+                if len(self.running) > 1:
+                    victim = self.pick_victim(self.running[position:])
+                    self.preempt(victim, draft)
+                    if victim is request:
+                        return False
+
+
+class ListInAList(Scheduler):
+    def make_room(self, request: Request, num_tokens: int, position: int, draft: Any) -> bool:
+        here = len(draft.cache_ops)
+        made = MakesRoom.make_room(self, request, num_tokens, position, draft)  # type: ignore[arg-type]
+        draft.cache_ops[here:] = [draft.cache_ops[here:]]
+        return made
+
+
+class AsksNobody(MakesRoom):
+    def make_room(self, request: Request, num_tokens: int, position: int, draft: Any) -> bool:
+        return super().make_room(request, num_tokens, position + 1, draft)
 
 
 class BlocksForAllTokens(MakesRoom):
@@ -251,6 +323,15 @@ class OnlyItsOwnCopies(MakesRoom):
         return made
 
 
+class OwnCopiesFirst(MakesRoom):
+    """Plans its own copies in front: into a block that a victim's K/V has not left yet."""
+
+    def make_room(self, request: Request, num_tokens: int, position: int, draft: Any) -> bool:
+        made = super().make_room(request, num_tokens, position, draft)
+        draft.cache_ops.sort(key=lambda op: op.kind != "copy")
+        return made
+
+
 # -- recompute ---------------------------------------------------------------------------------------------------------
 
 
@@ -318,6 +399,35 @@ class BackOfTheQueue(Recomputes):
         super().preempt(victim, draft)
 
 
+class PopsTheLast(Scheduler):
+    def preempt(self, victim: Request, draft: Any) -> None:
+        self.running.pop()
+        self.kv.free(victim)
+        victim.num_computed_tokens = 0
+        victim.status = RequestStatus.PREEMPTED
+        self.waiting.add(victim)
+        draft.preempted.append(victim)
+        self.counters.num_preemptions += 1
+
+
+class BeforeAllOthers(Recomputes):
+    def preempt(self, victim: Request, draft: Any) -> None:
+        victim.arrival = 0
+        super().preempt(victim, draft)
+
+
+class ForgetsTheFirst(Recomputes):
+    def preempt(self, victim: Request, draft: Any) -> None:
+        super().preempt(victim, draft)
+        draft.preempted = [victim]
+
+
+class CountsTheSteps(Recomputes):
+    def preempt(self, victim: Request, draft: Any) -> None:
+        super().preempt(victim, draft)
+        self.counters.num_preemptions = len(draft.preempted)
+
+
 class LosesTheAnswer(Recomputes):
     def preempt(self, victim: Request, draft: Any) -> None:
         super().preempt(victim, draft)
@@ -361,6 +471,12 @@ class Silent(Recomputes):
     def preempt(self, victim: Request, draft: Any) -> None:
         super().preempt(victim, draft)
         draft.preempted.remove(victim)
+
+
+class TellsItsName(Recomputes):
+    def preempt(self, victim: Request, draft: Any) -> None:
+        super().preempt(victim, draft)
+        draft.preempted[-1] = victim.request_id
 
 
 class Uncounted(Recomputes):

@@ -18,6 +18,14 @@ from mini_engine.course.exercises.answers14_preempt import (
 from mini_engine.scheduling import Request, RequestStatus, Scheduler
 
 
+class WaitsForAllOthers(Scheduler):
+    """Right, and slower: a victim comes back when nobody runs any more."""
+
+    def schedule_waiting(self, draft: Any) -> None:
+        if not (self.running and self.waiting and self.waiting.first().num_starts > 0):
+            super().schedule_waiting(draft)
+
+
 class _LeaksABlock(Scheduler):
     def preempt(self, victim: Request, draft: Any) -> None:
         self.kv.pool.touch(victim.block_table[-1:])
@@ -104,7 +112,12 @@ class _EndsTheVictim(Scheduler):
             super().preempt(victim, draft)
 
 
-RIGHT = {"the engine's own": Scheduler, "it counts blocks": CountsBlocks, "one victim at a time": OneAtATime}
+RIGHT = {
+    "the engine's own": Scheduler,
+    "it counts blocks": CountsBlocks,
+    "one victim at a time": OneAtATime,
+    "its victims wait": WaitsForAllOthers,
+}
 
 WRONG = {
     "back of the queue": Bug(BackOfTheQueue, "Three requests and max_num_seqs=2: who starts first, the victim or the third?"),

@@ -31,13 +31,13 @@ def _by_the_engine(kv_bytes: float, params: float, peak: float, mfu: float, gpus
 
 def _slowly(kv_bytes: float, params: float, peak: float, mfu: float, gpus: int) -> float:
     """By halving: the rate at which the two times are equal."""
-    low, high = 1.0, 1e18
+    low, high = 1e-6, 1e18
     for _ in range(200):
         rate = (low * high) ** 0.5
         out_and_in = kv_bytes / gpus / rate + kv_bytes / gpus / rate
         again = 2 * params / gpus / (peak * mfu)
         low, high = (rate, high) if out_and_in > again else (low, rate)
-    return low
+    return float(f"{low:.12g}")
 
 
 def _one_way(kv_bytes: float, params: float, peak: float, mfu: float, gpus: int = 1) -> float:
@@ -69,21 +69,21 @@ def _seconds_for_rate(kv_bytes: float, params: float, peak: float, mfu: float, g
 
 
 def _small(f: BreakEven) -> None:
-    cases = ((1, 1, 1, 1.0), (10, 1, 1, 1.0), (10, 5, 1, 1.0), (10, 5, 100, 1.0))
+    cases = ((1, 1, 1, 1.0), (1, 4, 1, 1.0), (10, 1, 1, 1.0), (10, 5, 1, 1.0), (10, 5, 100, 1.0))
     for kv, params, peak, mfu in cases:
-        case = f"{kv} bytes and {params} parameters a token, a peak of {peak} FLOP/s at mfu {mfu}, one GPU: bytes/s"
+        case = f"kv_bytes={kv}, params={params}, peak={peak}, mfu={mfu}, gpus=1: bytes/s"
         expect_close(f(kv, params, peak, mfu), _slowly(kv, params, peak, mfu, 1), case)
 
 
 def _share(f: BreakEven) -> None:
     for mfu in (0.5, 0.25):
-        case = f"10 bytes and 5 parameters a token, a peak of 100 FLOP/s at mfu {mfu}, one GPU: bytes/s"
+        case = f"kv_bytes=10, params=5, peak=100, mfu={mfu}, gpus=1: bytes/s"
         expect_close(f(10, 5, 100, mfu), _slowly(10, 5, 100, mfu, 1), case)
 
 
 def _per_gpu(f: BreakEven) -> None:
     for gpus in (2, 8):
-        case = f"10 bytes and 5 parameters a token, {gpus} GPUs with a peak of 100 FLOP/s each at mfu 0.5: bytes/s of one link"
+        case = f"kv_bytes=10, params=5, peak=100, mfu=0.5, gpus={gpus}: bytes/s of one link"
         expect_close(f(10, 5, 100, 0.5, gpus), _slowly(10, 5, 100, 0.5, gpus), case)
 
 
@@ -114,6 +114,7 @@ BREAK_EVEN = Exercise(
     mutants=[
         Mutant("one way", _one_way, SMALL, "The K and V leave, and come back."),
         Mutant("one FLOP a parameter", _one_flop, SMALL, "A multiplication and an addition."),
+        Mutant("whole bytes", lambda kv_bytes, params, peak, mfu, gpus=1: kv_bytes * peak * mfu // params, SMALL, "/ divides, // rounds down."),
         Mutant("seconds for a rate", _seconds_for_rate, SMALL, "Bytes over seconds."),
         Mutant("no mfu", _no_mfu, SHARE, "Nobody reaches the peak."),
         Mutant("mfu below the line", _mfu_below, SHARE, "Slower computing makes a slower bus good enough."),

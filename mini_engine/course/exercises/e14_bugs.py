@@ -61,15 +61,19 @@ def check_preemption(scheduler: Kind) -> None:
 
 
 def _like_the_engine(scheduler: Kind) -> None:
-    """Another right test: every step of many runs as the engine's own scheduler does them."""
+    """Another right test: what users of many runs get, and who goes first, as with the engine's own scheduler."""
     draw = random.Random(5)
     for options in ({}, {"preemption": "swap", "num_swap_blocks": 3}, {"n": 2}, {"max_num_batched_tokens": 4}):
         for caching in (True, False, True):
             requests = [(draw.randrange(2, 22), draw.randrange(2, 14)) for _ in range(draw.randrange(1, 5))]
             asked = {"max_num_seqs": 3, "admission": "first_chunk", **options, "enable_prefix_caching": caching}
             runs = [serve(kind, requests, 7, **asked) for kind in (scheduler, Scheduler)]  # type: ignore[arg-type]
-            for what in ("tokens", "ended", "steps", "num_free"):
+            for what in ("tokens", "ended", "num_free"):
                 assert getattr(runs[0], what) == getattr(runs[1], what), what
+            first = [next((who for _, who in run.steps if who), None) for run in runs]
+            assert first[0] == first[1]
+    who_goes_and_returns(scheduler)
+    nobody_goes_in_vain(scheduler)
     swapping(scheduler)
     it_ends(scheduler)
 
@@ -80,6 +84,12 @@ def _it_answers(scheduler: Kind) -> None:
 
 def _ample(scheduler: Kind) -> None:
     nobody_goes_in_vain(scheduler)
+
+
+def _same_steps(scheduler: Kind) -> None:
+    check_preemption(scheduler)
+    three = [(8, 12), (8, 4), (8, 12)]
+    assert serve(scheduler, three, 6).steps == serve(Scheduler, three, 6).steps
 
 
 def _wants_the_first_to_go(scheduler: Kind) -> None:
@@ -97,6 +107,7 @@ PREEMPTION_TESTS = BugHunt(
     properties=PREEMPTION_BUGS.properties(ACCEPTS, REST),
     mutants=[
         Mutant("wants the first to go", _wants_the_first_to_go, ACCEPTS, "The one that started last has the least to lose."),
+        Mutant("the same steps", _same_steps, ACCEPTS, "A right one may let its victim wait longer."),
         Mutant("the right length", _it_answers, REST, "Wrong tokens have a length too."),
         Mutant("ample room", _ample, REST, "Preemption shows only when the pool is full."),
     ],

@@ -5,21 +5,69 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from mini_engine.cache.ops import CacheOp
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises import answers14_preempt as answers
 from mini_engine.course.exercises.preemption_cases import Requests, same_answers, served, told
-from mini_engine.course.expect import expect_equal
+from mini_engine.course.expect import expect, expect_equal, fail, show
 from mini_engine.course.tight_pool import NAMES, serve
 from mini_engine.scheduling import Request, Scheduler, StepPlan
 
+TRIES = 40  # more than there are requests in any case here
+
+
+def watched(kind: type[Scheduler]) -> type[Scheduler]:
+    """The learner's, with what it asks and returns looked at on the spot."""
+
+    class Watched(kind):  # type: ignore[valid-type, misc]
+        def pick_victim(self, running: list[Request]) -> Request:
+            expect(bool(running), f"{self.asking} needs a block", expected="a choice", got="pick_victim([])")
+            return super().pick_victim(running)  # type: ignore[no-any-return]
+
+        def make_room(self, request: Request, num_tokens: int, position: int, draft: Any) -> bool:
+            self.asking, tries, append = request.request_id, 0, type(self.kv).append
+
+            def counted(request: Request, num_tokens: int) -> Any:
+                nonlocal tries
+                tries += 1
+                if tries > TRIES:
+                    fail(f"{self.asking} needs a block", expected="an end", got=f"append was tried {TRIES} times")
+                return append(self.kv, request, num_tokens)
+
+            self.kv.append = counted
+            try:
+                made = super().make_room(request, num_tokens, position, draft)
+            finally:
+                del self.kv.append
+            words = f"{self.asking} needs a block"
+            odd = [op for op in draft.cache_ops if not isinstance(op, CacheOp)]
+            draft.cache_ops[:] = [op for op in draft.cache_ops if isinstance(op, CacheOp)]  # the plan is taken back
+            expect(
+                not odd, f"{words}; draft.cache_ops", expected="copies, one after the other", got=f"in it {show(odd)}"
+            )
+            expect(
+                made is True or made is False, f"{words}; make_room returned", expected="True or False", got=show(made)
+            )
+            blocks = len(request.block_table) if request in self.running else 0
+            enough = blocks * self.kv.block_size >= request.num_computed_tokens + num_tokens
+            if made and not enough:
+                fail(
+                    f"{words}; make_room returned True",
+                    expected="it runs, with blocks for its tokens",
+                    got=f"{blocks} blocks",
+                )
+            return made
+
+    return Watched
+
 
 def _free_first(kind: type[Scheduler]) -> None:
+    same_answers(watched(kind), [(6, 5)], 12, n=2)
     for requests, num_blocks in (([(4, 4)], 2), ([(5, 3), (5, 3)], 4), ([(8, 9), (4, 5)], 6)):
         run = same_answers(kind, requests, num_blocks)
         expect_equal(
             run.num_preemptions, 0, f"{told(requests, num_blocks, {})}; preemptions: all of it fits\n{run.trace()}"
         )
-    same_answers(kind, [(6, 5)], 12, n=2)
 
 
 def _not_served_yet(kind: type[Scheduler]) -> None:
@@ -42,7 +90,7 @@ def _not_served_yet(kind: type[Scheduler]) -> None:
         finally:
             for who, got, want in asked:
                 expect_equal(got, want, f"{case}; {who} needs a block: pick_victim chooses among")
-        expect_equal(bool(asked), True, f"{case}; the pool gets full, and pick_victim is asked")
+        expect(bool(asked), f"{case}; the pool gets full: pick_victim is asked", expected="at least once", got="never")
 
 
 def _until_it_fits(kind: type[Scheduler]) -> None:
@@ -68,14 +116,15 @@ def _until_it_fits(kind: type[Scheduler]) -> None:
 
 def _itself(kind: type[Scheduler]) -> None:
     for requests, num_blocks in (([(7, 8), (5, 8)], 4), ([(7, 9), (7, 9), (8, 9)], 6)):
-        run = same_answers(kind, requests, num_blocks)
+        run = same_answers(watched(kind), requests, num_blocks)
         want = serve(Scheduler, requests, num_blocks)
         expect_equal(run.ended, want.ended, f"{told(requests, num_blocks, {})}; why each ended\n{run.trace()}")
 
 
 def _alone(kind: type[Scheduler]) -> None:
     for requests, num_blocks, why in (([(4, 8)], 2, ["capacity"]), ([(6, 20), (6, 4)], 4, ["capacity", "length"])):
-        run, case = served(kind, requests, num_blocks), told(requests, num_blocks, {})
+        case = told(requests, num_blocks, {})
+        run = served(watched(kind), requests, num_blocks)
         expect_equal(list(run.ended.values()), why, f"{case}; why each ended\n{run.trace()}")
         expect_equal(len(run.tokens["a"]), num_blocks * 4 - requests[0][0] + 1, f"{case}; tokens that a was given")
         expect_equal(run.num_free, num_blocks, f"{case}; free blocks when all is over")
@@ -88,6 +137,8 @@ def _whole_runs(kind: type[Scheduler]) -> None:
         for options in choices:
             requests = [(draw.randrange(2, 14), draw.randrange(2, 12)) for _ in range(size)]
             same_answers(kind, requests, 7, admission="first_chunk", max_num_batched_tokens=8, **options)
+    same_answers(kind, [(2, 2), (2, 3)], 4, n=3, preemption="swap", num_swap_blocks=8)
+    same_answers(kind, [(5, 8), (5, 8)], 4, n=2)
 
 
 FREE, ASKED, UNTIL, ITSELF, ALONE, WHOLE = (
@@ -125,6 +176,11 @@ MAKE_ROOM = Exercise(
         Mutant("ends in place of going", answers.EndsInPlaceOfGoing, ITSELF, "It can come back when the others are done."),
         Mutant("goes alone", answers.PreemptsTheLast, ALONE, "It would come back to the same pool, and go again, for ever."),
         Mutant("only its own copies", answers.OnlyItsOwnCopies, WHOLE, "preempt may plan copies too: those of a swap."),
+        Mutant("forgets the copy", answers.ForgetsTheCopy, WHOLE, "A write to a shared block copies it, and a copy takes a block too."),
+        Mutant("tries for ever", answers.TriesForEver, ALONE, "Alone, it can take nothing from anybody."),
+        Mutant("asks nobody", answers.AsksNobody, ITSELF, "The request itself can be chosen."),
+        Mutant("a list in the list", answers.ListInAList, FREE, "Copies are added one by one: += or extend."),
+        Mutant("own copies first", answers.OwnCopiesFirst, WHOLE, "They are made in order: a victim's K/V leaves a block before a copy goes in."),
         Mutant("replaces the list", answers.ReplacesTheList, FREE, "Those served before have put copies into it."),
         Mutant("room for one", answers.RoomForOne, UNTIL, "A chunk of a prompt has many tokens."),
     ],

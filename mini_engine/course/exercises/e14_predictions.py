@@ -7,13 +7,14 @@ from mini_engine.course.panels.p14_preemption import GB, times
 
 FULL = Prediction(
     "14.full",
-    "Two prompts of 100 tokens start together in a pool of 20 blocks of 16. How many tokens has each been answered when a block is lacking?",
+    "Two prompts of 100 tokens, which share nothing, start together in a pool of 20 blocks of 16. How many tokens has each been answered when a block is lacking?",
     20 // 2 * 16 - 100 + 1,
     "tokens",
     mistakes=[
         (60, "160 slots hold 100 + 60 tokens. But the newest token is known before it is computed: one more is out."),
         (220, "There are two of them: each gets 10 blocks."),
         (48, "A prompt fills 6 blocks and 4 slots of a seventh. 12 slots are left in it, and 3 blocks more."),
+        (80, "20 blocks of 16 are 320 slots: 160 for each, not for both."),
         (160, "That is the room of each. The prompt takes 100 of it."),
         (3, "That is how many blocks each can still take. Each holds 16 tokens."),
     ],

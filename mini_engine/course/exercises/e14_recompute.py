@@ -23,6 +23,11 @@ class _Seen(Exception):
     """Enough: the first preemption is over."""
 
 
+def _names(requests: Any) -> list[Any]:
+    """Whose; what is no request stands for itself."""
+    return [one.request_id if isinstance(one, Request) else f"{one!r}, not a request" for one in requests]
+
+
 def first_preemption(kind: type[Scheduler]) -> dict[str, Any]:
     """What is true right after the first preemption of the case."""
     seen: dict[str, Any] = {}
@@ -40,8 +45,9 @@ def first_preemption(kind: type[Scheduler]) -> dict[str, Any]:
             seen["same list"] = self.running is running
             seen["tokens"] = (victim.num_prompt_tokens, len(victim.token_ids))
             seen["computed"], seen["status"] = victim.num_computed_tokens, victim.status.value
-            seen["told"] = [request.request_id for request in draft.preempted]
+            seen["told"] = _names(draft.preempted)
             seen["counted"] = self.counters.num_preemptions - seen["counted"]
+            draft.preempted[:] = [one for one in draft.preempted if isinstance(one, Request)]  # the plan is taken back
             raise _Seen
 
     with contextlib.suppress(_Seen):
@@ -59,6 +65,39 @@ def _blocks(kind: type[Scheduler]) -> None:
     _after(kind, {"freed": (3, "free blocks more than before"), "table": ([], "b's block table")})
 
 
+def preempted(kind: type[Scheduler], names: str) -> dict[str, Any]:
+    """What is true when all of `names` had to go in one step, one after the other, whoever was chosen."""
+    seen: dict[str, Any] = {}
+
+    class Watched(kind):  # type: ignore[valid-type, misc]
+        def preempt(self, victim: Request, draft: Any) -> None:
+            by_name = {request.request_id: request for request in self.running}
+            arrivals = {name: by_name[name].arrival for name in names}
+            self.counters.num_preemptions = 5
+            for name in names:
+                super().preempt(by_name[name], draft)
+            seen["running"] = [request.request_id for request in self.running]
+            seen["waiting"] = sorted(request.request_id for request in self.waiting)
+            seen["next"] = self.waiting.first().request_id
+            seen["moved"] = [name for name in names if by_name[name].arrival != arrivals[name]]
+            seen["told"] = _names(draft.preempted)
+            seen["counted"] = self.counters.num_preemptions
+            draft.preempted[:] = [one for one in draft.preempted if isinstance(one, Request)]  # the plan is taken back
+            raise _Seen
+
+    with contextlib.suppress(_Seen):
+        serve(Watched, [(8, 12)] * 3, 7)
+    return seen
+
+
+def _several(kind: type[Scheduler], names: str, what: dict[str, tuple[Any, str]]) -> None:
+    seen = preempted(kind, names)
+    for name, (want, words) in what.items():
+        expect_equal(
+            seen[name], want, f"a, b and c run, in this order. Preempted in one step: {', '.join(names)}\n{words}"
+        )
+
+
 def _queues(kind: type[Scheduler]) -> None:
     _after(
         kind,
@@ -69,6 +108,9 @@ def _queues(kind: type[Scheduler]) -> None:
             "same list": (True, "self.running is still the same list, which others hold too"),
         },
     )
+    _several(kind, "b", {"running": (["a", "c"], "who runs"), "waiting": (["b"], "who waits")})
+    moved: tuple[list[str], str] = ([], "whose request.arrival has changed")
+    _several(kind, "cb", {"running": (["a"], "who runs"), "next": ("b", "who starts next"), "moved": moved})
 
 
 def _tokens(kind: type[Scheduler]) -> None:
@@ -82,6 +124,8 @@ def _nothing_computed(kind: type[Scheduler]) -> None:
 
 def _is_told(kind: type[Scheduler]) -> None:
     _after(kind, {"told": (["b"], "draft.preempted"), "counted": (1, "self.counters.num_preemptions grew by")})
+    both = {"told": (["c", "b"], "draft.preempted"), "counted": (7, "self.counters.num_preemptions, which was 5")}
+    _several(kind, "cb", both)
 
 
 def _whole_runs(kind: type[Scheduler]) -> None:
@@ -98,7 +142,7 @@ BLOCKS, QUEUES, TOKENS, COMPUTED, TOLD, WHOLE = (
     "its blocks are free at once",
     "it runs no longer, and waits in front of those that never started",
     "no token is lost",
-    "nothing of it counts as computed",
+    "nothing of it counts as computed, and its status says so",
     "the plan and the counter say so",
     "everybody gets the answer that a large pool gives",
 )
@@ -113,8 +157,8 @@ RECOMPUTE = Exercise(
         Property(BLOCKS, _blocks),
         Property(QUEUES, _queues),
         Property(COMPUTED, _nothing_computed),
-        Property(TOKENS, _tokens),
         Property(TOLD, _is_told),
+        Property(TOKENS, _tokens),
         Property(WHOLE, _whole_runs),
     ],
     mutants=[
@@ -124,6 +168,8 @@ RECOMPUTE = Exercise(
         Mutant("another list", answers.AnotherList, QUEUES, "The scheduler is walking through that list."),
         Mutant("forgotten", answers.Forgotten, QUEUES, "In no queue, it would never be answered."),
         Mutant("back of the queue", answers.BackOfTheQueue, QUEUES, "It came before those that never started."),
+        Mutant("pops the last", answers.PopsTheLast, QUEUES, "The victim may stand anywhere: with priorities it does."),
+        Mutant("before all others", answers.BeforeAllOthers, QUEUES, "waiting.add sorts by arrival. Two victims keep their order."),
         Mutant("loses the answer", answers.LosesTheAnswer, TOKENS, "The user has read these tokens."),
         Mutant("loses the last token", answers.LosesTheLastToken, TOKENS, "The last token is sampled, though it has no K and V."),
         Mutant("answer becomes prompt", answers.AnswerBecomesPrompt, TOKENS, "They are computed like a prompt. But the prompt is what was sent."),
@@ -131,7 +177,10 @@ RECOMPUTE = Exercise(
         Mutant("still running", answers.StillRunning, COMPUTED, "The status says which queue it is in."),
         Mutant("never started", answers.NeverStarted, COMPUTED, "WAITING is for those that have not started."),
         Mutant("silent", answers.Silent, TOLD, "Then somebody starts on its blocks in the same step."),
+        Mutant("tells its name", answers.TellsItsName, TOLD, "The plan holds requests, not names."),
         Mutant("uncounted", answers.Uncounted, TOLD, "Preemptions are what an operator looks at first."),
+        Mutant("forgets the first", answers.ForgetsTheFirst, TOLD, "Several may have to go in one step."),
+        Mutant("counts the step's", answers.CountsTheSteps, TOLD, "The counter counts all preemptions, not those of a step."),
         Mutant("wrong the second time", answers.WrongTheSecondTime, WHOLE, "One request can be preempted many times."),
     ],
     alternatives=[answers.RecomputesByPart, Scheduler],

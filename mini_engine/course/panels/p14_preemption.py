@@ -64,11 +64,11 @@ def which(figure: Figure, machine: str, context: int, pcie: int, block: int, ove
     axes.axvline(even / GB, color=GREY, linewidth=1, linestyle="--", label=f"as long at {even / GB:.2f} GB/s")
     axes.plot([rate / GB], [1000 * here.swap], "o", color=BLUE, markersize=8, label=f"this link, {rate / GB:.2f} GB/s")
     logarithmic(axes)
-    axes.set(xlabel="GB/s that a link really moves", ylabel="ms to bring it back", ylim=(0.5, 2e7))
-    axes.set(title=f"{machine}, {context:,} tokens", xlim=(0.015, 80))
+    axes.set(xlabel="GB/s that a link really moves", ylabel="ms to bring it back", ylim=(0.5, 4e8))
+    axes.set(title=f"{machine}, {context:,} tokens, blocks of {block}", xlim=(0.015, 80))
     ticks = (0.02, 0.1, 0.5, 2, 8, 32)
     axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    axes.legend(loc="upper right", fontsize=8, frameon=True, framealpha=1, edgecolor="none")
+    axes.legend(loc="upper right", fontsize=8, ncols=2)
     return (
         f"{machine}, {context:,} tokens, blocks of {block}, {pcie} GB/s and {overhead} us a copy: {rate / GB:.2f} GB/s, "
         f"swap {_ms(here.swap)}, recompute {_ms(here.recompute)} at 50% of the peak; as long at {even / GB:.2f} GB/s"
@@ -99,11 +99,12 @@ def burst_seconds(figure: Figure, blocks: int, pcie: int) -> str:
     swap = simulated(blocks, pcie)
     axes.axhline(recompute.end, color=ORANGE, label="recompute")
     axes.axhline(never.end, color=GREEN, linestyle="--", label="worst-case admission")
-    axes.plot([pcie], [swap.end], "o", color=BLUE, markersize=9)
+    axes.plot([pcie], [swap.end], "o", color=BLUE, markersize=9, label="this link")
     axes.set(xscale="log", xlabel="GB/s of the link", ylabel="seconds for all 60", title=f"{blocks:,} blocks")
     axes.set_xticks(RATES, [str(rate) for rate in RATES])
     axes.minorticks_off()
-    axes.legend(loc="center right", fontsize=8)
+    axes.set_ylim(0, 1.1 * axes.get_ylim()[1])
+    axes.legend(loc="lower left", fontsize=8)
     return (
         f"{blocks:,} blocks: {recompute.counters.num_preemptions} preemptions; swap at {pcie} GB/s {swap.end:.2f} s, "
         f"recompute {recompute.end:.2f} s, worst-case admission {never.end:.2f} s"
@@ -113,23 +114,24 @@ def burst_seconds(figure: Figure, blocks: int, pcie: int) -> str:
 def life() -> tuple[str, str]:
     """SVG and its text: where a request is, and what a preemption makes of it."""
     shapes = [
-        box(20, 80, 110, 50, "waiting", "no blocks"),
-        box(230, 80, 120, 50, "running", "takes blocks", fill="#DCEBFA"),
-        box(470, 80, 120, 50, "finished", "blocks free"),
-        box(170, 190, 140, 50, "preempted", "tokens kept", fill="#FCEFD9"),
-        box(350, 190, 150, 50, "swapped", "K/V in host memory", fill="#FCEFD9"),
-        arrow((130, 105), (228, 105)), label(180, 97, "fits"),
-        arrow((350, 105), (468, 105)), label(408, 97, "last token"),
-        arrow((270, 130), (245, 188)), label(212, 165, "recompute"),
-        arrow((310, 130), (378, 188)), label(322, 172, "swap"),
-        arrow((170, 205), (85, 132)), label(62, 182, "in front"),
-        arrow((460, 190), (352, 120)), label(470, 158, "copy back"),
-        arrow((350, 90), (468, 50)), box(470, 20, 120, 42, "capacity", "outgrew the pool", fill=PALE),
-        label(300, 265, "A victim comes before everybody who has not started."),
+        box(20, 20, 170, 200, fill="#F6F6F4"),
+        label(105, 42, "the queue, by arrival", size=11),
+        box(30, 52, 150, 46, "swapped", "K/V in host memory", fill="#FCEFD9"),
+        box(30, 106, 150, 46, "preempted", "tokens kept", fill="#FCEFD9"),
+        box(30, 160, 150, 46, "waiting", "never started"),
+        arrow((190, 190), (308, 150)), label(272, 184, "fits"),
+        box(310, 104, 120, 50, "running", "takes blocks", fill="#DCEBFA"),
+        arrow((310, 112), (182, 78)), label(258, 84, "swap"),
+        arrow((310, 129), (182, 129)), label(246, 123, "recompute"),
+        arrow((430, 129), (528, 170)), label(500, 143, "last token"),
+        box(530, 150, 120, 46, "finished", "blocks free"),
+        arrow((430, 120), (528, 80)), label(456, 82, "outgrew the pool"),
+        box(530, 52, 120, 46, "capacity", "answer so far kept", fill=PALE),
+        label(335, 246, "A victim comes before everybody who has not started."),
     ]  # fmt: skip
     words = (
-        "Diagram: a request waits without blocks, runs when it fits, and is finished after its last token. When blocks run out, "
-        "a running request is preempted: by recompute its tokens are kept and it waits in front of the queue, by swap its K/V "
-        "moves to host memory and is copied back. One that has the whole pool and needs more ends with capacity."
+        "Diagram: a request waits in the queue without blocks, runs when it fits, and is finished after its last token. When "
+        "blocks run out, a running request goes back to the front of the queue: by recompute only its tokens are kept, by swap "
+        "its K/V waits in host memory. One that has the whole pool and needs more ends with capacity."
     )
-    return sheet(610, 280, *shapes), words
+    return sheet(670, 262, *shapes), words
