@@ -25,9 +25,11 @@ class Cell:
 def read_progress(path: Path) -> list[Cell]:
     """The check cells of a notebook in order. ValueError when the file is no notebook."""
     try:
+        if not path.is_file():  # a pipe would be waited for
+            raise FileNotFoundError
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        return [_cell(cell) for cell in cells if cell["metadata"].get("nbgrader", {}).get("grade")]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return [_cell(cell) for cell in cells if (cell.get("metadata", {}).get("nbgrader") or {}).get("grade")]
+    except (ValueError, LookupError, TypeError, AttributeError, OSError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"{path} is not a notebook that can be read ({type(error).__name__})") from error
 
 
@@ -87,7 +89,7 @@ def _in_one_language(lessons: dict[str, list[Cell]]) -> dict[str, list[Cell]]:
 
 
 def _print(lessons: dict[str, list[Cell]]) -> None:
-    width = max(map(len, lessons))
+    width = max(map(len, lessons), default=0)
     for name, cells in lessons.items():
         won = sum(cell.points for cell in cells if cell.status == "ok")
         marks = " ".join(MARKS[cell.status] for cell in cells)

@@ -71,11 +71,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the course goes")
     parser.add_argument("lessons", nargs="*", metavar="NN", help="lesson numbers; none means all")
     parser.add_argument("--zh", action="store_true", help="the Chinese lessons")
-    options = parser.parse_args(argv)
+    options = parser.parse_intermixed_args(argv)  # FOLDER --zh 01 too
     try:
         for path in write_course(options.folder, options.lessons, "zh" if options.zh else "en"):
             print(path)
-    except (FileExistsError, FileNotFoundError, ValueError) as error:
+    except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
     return 0

@@ -125,8 +125,9 @@ class StepCost:
         if blocks < 1:
             raise ValueError(
                 f"{self.model.name} takes {self.weight_bytes / GB:,.1f} GB of weights on each of {self.tp} {self.gpu.name}, "
-                f"which has {self.gpu.memory_bytes / GB:,.0f} GB: no block of {block_size} tokens fits beside them; "
-                "take more GPUs (tp), a larger one, or a smaller dtype"
+                f"which has {self.gpu.memory_bytes / GB:,.0f} GB: no block of {block_size} tokens fits beside them "
+                f"with util={float(util):g} and {amount('overhead', overhead) / GB:,.4g} GB of overhead; take more GPUs (tp), a "
+                "larger one, a smaller dtype, or other values of these"
             )
         return blocks
 

@@ -27,6 +27,8 @@ from mini_engine.engine.stats import EngineStats
 from mini_engine.outputs import RequestOutput
 from mini_engine.sampling import SamplingParams
 from mini_engine.scheduling import Request, RequestStatus, SampledToken, Scheduler, StepPlan
+from mini_engine.scheduling.own import check_own_changes, check_own_plan
+from mini_engine.scheduling.watch import Watch
 
 
 class LLMEngine:
@@ -50,6 +52,8 @@ class LLMEngine:
         self.tokenizer = tokenizer
         self.clock = clock
         self.config, self.kv_manager, self.scheduler = make_parts(config, backend, scheduler, kv_manager)
+        self._is_own = type(self.scheduler) is not Scheduler  # somebody's first try: its plans are looked at
+        self._watch = Watch()
         self._batches = BatchBuilder(config.block_size)
         self._outputs = OutputProcessor()
         self._film = Film(self) if record else None
@@ -181,6 +185,8 @@ class LLMEngine:
             try:
                 with interrupts_held():
                     plan = self.scheduler.schedule()
+                    if self._is_own:
+                        check_own_plan(self.scheduler, plan)
                 scheduled = self.clock()
                 tokens = self._execute(plan)
                 with interrupts_held():
@@ -195,6 +201,9 @@ class LLMEngine:
         if self._film is not None:
             self._film.before_commit(plan)
         changed = self.scheduler.commit(plan, tokens)
+        if self._is_own:
+            check_own_changes(changed)
+            self._watch.step(plan, bool(changed), self.scheduler.requests.values())
         for request in changed:
             if request.finish_reason is not None:
                 self._batches.forget(request.key)

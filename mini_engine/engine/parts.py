@@ -36,6 +36,11 @@ def make_parts(
         prefix_index=config.prefix_index,
         **swap,
     )
-    parts = Parts(config, manager, scheduler(config, manager))
+    if isinstance(scheduler, type) and not issubclass(scheduler, Scheduler):
+        raise ValueError(f"scheduler={scheduler.__name__}: derive it from Scheduler")
+    made = scheduler(config, manager)
+    if not hasattr(made, "has_plan"):  # which asks for what Scheduler.__init__ sets
+        raise ValueError(f"scheduler={type(made).__name__}: its __init__ must call super().__init__(config, kv)")
+    parts = Parts(config, manager, made)
     backend.init_kv(config.num_blocks, config.block_size, config.num_swap_blocks)
     return parts

@@ -57,15 +57,18 @@ class Draft:
     started: list[tuple[Request, RequestStatus]] = field(default_factory=list)  # and what each was before
     num_hit_tokens: int = 0
 
-    def add_chunk(self, request: Request, num_tokens: int) -> None:
-        """Compute the next `num_tokens` of a sequence. ValueError beyond its tokens or the step's budget."""
-        num_missing = len(request.token_ids) - request.num_computed_tokens
+    def check(self, request: Request, num_tokens: int, num_missing: int) -> None:
+        """ValueError for a chunk beyond the `num_missing` tokens of the sequence, or the step's budget."""
         if not 0 < num_tokens <= min(num_missing, self.budget):
             most = min(num_missing, self.budget)
             raise ValueError(
                 f"a chunk of {num_tokens} tokens for {request}: it misses {num_missing}, and the step has {self.budget} "
                 f"left; {f'take 1 to {most}' if most > 0 else 'it gets none in this step'}"
             )
+
+    def add_chunk(self, request: Request, num_tokens: int) -> None:
+        """Compute the next `num_tokens` of a sequence. ValueError beyond its tokens or the step's budget."""
+        self.check(request, num_tokens, len(request.token_ids) - request.num_computed_tokens)
         self.chunks.append(Chunk(request.request_id, request.index, request.num_computed_tokens, num_tokens))
         self.budget -= num_tokens
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import insort
+from collections import Counter
 from collections.abc import Iterator
 
 from mini_engine.cache import KVCacheManager
@@ -117,6 +118,30 @@ class Queues:
         request.num_computed_tokens = 0
         request.status = status
         self.waiting.add(request)
+
+    @property
+    def is_torn(self) -> bool:
+        """Whether somebody is in no queue, in two, or not where the status says: a scheduler of one's own broke off."""
+        places, running = Counter([*self.waiting, *self.running, *self.ending]), set(self.running)
+        alive = list(self.requests.values())
+        return sorted(places.values()) != [1] * len(alive) or any(
+            request not in places or (request in running) != (request.status is RequestStatus.RUNNING)
+            for request in alive
+        )
+
+    def start_over(self) -> None:
+        """Everybody who is alive waits again, without blocks, but those that are about to end."""
+        alive = list(self.requests.values())
+        for request in {*self.waiting, *self.running, *alive}:
+            self.kv.free(request)
+            request.num_computed_tokens = 0
+        self.ending = [request for request in alive if request in self.ending]
+        self.running, self.waiting = [], WaitingQueue(self.policy)
+        for request in alive:
+            if request.status is not RequestStatus.WAITING:
+                request.status = RequestStatus.PREEMPTED
+            if request not in self.ending:
+                self.waiting.add(request)
 
     def end(self, request: Request) -> None:
         """Take everything away for good: the next commit finishes it."""

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mini_engine.arguments import shown
 from mini_engine.cache import KVCacheManager, NoFreeBlocksError
 from mini_engine.config import EngineConfig
 from mini_engine.scheduling.admission import Admission
 from mini_engine.scheduling.counters import Counters
+from mini_engine.scheduling.own import check_preempted, whole, yes
 from mini_engine.scheduling.plan import Draft, SampledToken, StepPlan
 from mini_engine.scheduling.policies import POLICIES
 from mini_engine.scheduling.preemption import PREEMPTIONS, Recompute
@@ -67,10 +69,16 @@ class Scheduler(Queues):
         while position < len(running) and draft.budget > 0:
             request = running[position]
             num_missing = len(request.token_ids) - request.num_computed_tokens
-            num_tokens = self.chunk_size(num_missing, draft.budget, len(running) - position - 1)
-            if self.make_room(request, num_tokens, position, draft):
+            num_tokens = whole("chunk_size", self.chunk_size(num_missing, draft.budget, len(running) - position - 1))
+            draft.check(request, num_tokens, num_missing)
+            num_running = len(running)
+            if yes("make_room", self.make_room(request, num_tokens, position, draft)):
                 draft.add_chunk(request, num_tokens)
                 position += 1
+            elif len(running) == num_running:
+                raise ValueError(
+                    f"make_room returned False for {request}, and nobody left: preempt one, or return True"
+                )
 
     def chunk_size(self, num_missing: int, budget: int, num_behind: int) -> int:
         """How many of a sequence's `num_missing` tokens this step computes, with `budget` left and others still behind.
@@ -93,7 +101,9 @@ class Scheduler(Queues):
             victim = self.pick_victim(not_served)
             if victim not in not_served:
                 raise ValueError(f"pick_victim returned {victim}: choose one of {not_served}")
+            num_tokens_before = victim.num_tokens
             self.preempt(victim, draft)
+            check_preempted(self, victim, num_tokens_before)
             if victim is request:
                 return False
 
@@ -115,13 +125,16 @@ class Scheduler(Queues):
             request = self.waiting.first()
             if self.admission.num_blocks(request.num_tokens) > self.config.num_blocks:  # outgrew the pool, then lost it
                 self.end(request)
-            elif not self._may_start(request) or not self.start(request, draft):
+            elif not self._may_start(request) or not yes("start", self.start(request, draft)):
                 return
+            elif request in self.waiting:
+                raise ValueError(f"start returned True, and {request} still waits: take it out, or return False")
 
     def _may_start(self, request: Request) -> bool:
         if not self.running:
             return True
-        return self.num_seats_taken + request.num_seqs <= self.config.max_num_seqs and self.admit(request)
+        has_seat = self.num_seats_taken + request.num_seqs <= self.config.max_num_seqs
+        return has_seat and yes("admit", self.admit(request))
 
     def admit(self, request: Request) -> bool:
         """Whether a waiting sequence may start beside the running ones. Not asked when nothing runs."""
@@ -130,12 +143,15 @@ class Scheduler(Queues):
 
     def start(self, request: Request, draft: Draft) -> bool:
         """Give a waiting sequence its first blocks and its first chunk. The cache is asked now: an older hit is stale."""
+        if request not in self.waiting:
+            raise ValueError(f"start: {shown(request)} does not wait; start only who waits, and once")
         swapped = request.status is RequestStatus.SWAPPED
         computed = request.num_computed_tokens if swapped else len(self.kv.match(request)) * self.config.block_size
         remaining = request.num_tokens - computed
-        num_tokens = self.chunk_size(remaining, draft.budget, 0)
+        num_tokens = whole("chunk_size", self.chunk_size(remaining, draft.budget, 0))
         if num_tokens < remaining <= self.config.max_num_batched_tokens and not self.config.enable_chunked_prefill:
             return False  # one that can never be computed in one step has grown while it ran: it is cut all the same
+        draft.check(request, num_tokens, remaining)
         try:
             if swapped:
                 if self.admission.num_blocks(computed + num_tokens) > self.kv.num_free_blocks:
@@ -213,6 +229,9 @@ class Scheduler(Queues):
 
     def _undo(self) -> None:
         draft = self._take_draft()
+        if self.is_torn:
+            self.start_over()
+            return
         for request, before in draft.started:
             if request.status is RequestStatus.RUNNING:
                 self._requeue(request, before if before is RequestStatus.WAITING else RequestStatus.PREEMPTED)

@@ -15,9 +15,10 @@ from typing import Any
 from mini_engine.backends.step_cost import Efficiency
 from mini_engine.cache import KVCacheManager
 from mini_engine.scheduling import Scheduler
+from mini_engine.scheduling.watch import NoProgressError
 from mini_engine.simulator.options import SimulationOptions
 from mini_engine.simulator.result import Rejected, Served, SimulationResult, Step
-from mini_engine.simulator.simulator import NoProgressError, Simulator
+from mini_engine.simulator.simulator import Simulator
 from mini_engine.simulator.static_batch import StaticBatch
 from mini_engine.simulator.summary import Percentiles, SimulationSummary, summarize
 from mini_engine.workload import Trace

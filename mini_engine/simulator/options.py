@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mini_engine.arguments import COUNT_LIMIT, Real, amount, choice, count, flag
+from mini_engine.arguments import COUNT_LIMIT, Real, amount, choice, count, flag, shown
 from mini_engine.backends.simulated import SimulatedBackend
 from mini_engine.backends.step_cost import Efficiency
 from mini_engine.catalog import GPUSpec, ModelSpec, get_gpu, get_model
@@ -15,6 +15,8 @@ from mini_engine.units import GB
 
 BATCHING = ("chunked", "iteration", "static")
 MEMORY = ("paged", "reserved")
+MOST_BLOCKS = 10**7
+"""The books of so many take a second to open, and most of a GB."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +65,8 @@ class SimulationOptions:
         choice("memory", self.memory, MEMORY)
         flag("prefix_cache", self.prefix_cache)
         amount("swap_bytes", self.swap_bytes)
+        if not isinstance(self.efficiency, Efficiency):
+            raise ValueError(f"efficiency={shown(self.efficiency)} must be an Efficiency")
         if self.reserve_tokens is not None:
             count("reserve_tokens", self.reserve_tokens)
             if self.memory != "reserved":
@@ -99,6 +103,11 @@ class SimulationOptions:
                 )
         swaps = self.preemption == "swap"
         swap_blocks = int(amount("swap_bytes", self.swap_bytes)) // (block_size * backend.kv_bytes_per_token)
+        for name, blocks in (("num_blocks", num_blocks), ("num_swap_blocks", swap_blocks * swaps)):
+            if blocks > MOST_BLOCKS:
+                raise ValueError(
+                    f"{name}={blocks:,}: a simulation holds at most {MOST_BLOCKS:,}; take a larger block_size"
+                )
         budget, seqs = self.max_num_batched_tokens, count("max_num_seqs", self.max_num_seqs)
         if budget is None:
             whole = {"chunked": 2048, "iteration": max(2048, longest), "static": min(longest * seqs, COUNT_LIMIT)}

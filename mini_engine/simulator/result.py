@@ -128,6 +128,8 @@ class SimulationResult:
     counters: Counters = field(default_factory=Counters)
     steps: list[Step] = field(default_factory=list, repr=False)
     """Empty unless the simulation records."""
+    limits: dict[str, str] = field(default_factory=dict, repr=False)
+    """By reason to turn a request away: the limit, and what raises it."""
     least_step: float = 0.0
     """Seconds of the shortest step there can be: one token of one sequence."""
 

@@ -18,15 +18,12 @@ from mini_engine.cache import KVCacheManager
 from mini_engine.config import EngineConfig
 from mini_engine.engine.parts import make_parts
 from mini_engine.scheduling import Chunk, Request, SampledToken, Scheduler, StepPlan
+from mini_engine.scheduling.own import check_own_changes, check_own_plan
+from mini_engine.scheduling.watch import NoProgressError, Watch
 from mini_engine.simulator.prompts import output_token, prompt_maker
 from mini_engine.simulator.result import Rejected, Served, SimulationResult, Step
+from mini_engine.simulator.static_batch import StaticBatch
 from mini_engine.workload import Trace
-
-WATCHED = 256  # steps without a token for anybody, after which it is asked whether there is progress at all
-
-
-class NoProgressError(RuntimeError):
-    """The scheduler goes round in circles: it would never end."""
 
 
 class Simulator:
@@ -45,6 +42,7 @@ class Simulator:
         self.config, self.kv_manager, self.scheduler = make_parts(config, backend, scheduler, kv_manager)
         assert self.config.max_model_len is not None  # make_parts fills it in
         self.max_model_len = self.config.max_model_len
+        self._is_own = type(self.scheduler) not in (Scheduler, StaticBatch)  # somebody's first try
         self._record = record
         self._live: dict[str, Served] = {}
         self._tokens: dict[str, tuple[SampledToken, SampledToken]] = {}  # a request's next token, and its last one
@@ -62,11 +60,12 @@ class Simulator:
             self.config.block_size,
             float(backend.cost.peak_flops),
             float(backend.cost.gpu.memory_bandwidth),
+            limits=self._limits(),
             least_step=backend.cost.seconds(backend.cost.work([Chunk("", 0, 0, 1)], 1), 1),
         )
         self._prompt = prompt_maker(trace, compared=self.config.enable_prefix_caching)
         self._trace, self._next = trace.requests, 0
-        self._fruitless_steps = self._fruitless_tokens = 0
+        self._watch = Watch()
         while self._next < len(trace) or scheduler.requests:
             if not scheduler.requests:
                 backend.wait_until(trace.requests[self._next].arrival)
@@ -116,12 +115,23 @@ class Simulator:
             return "over the token budget"
         return ""
 
+    def _limits(self) -> dict[str, str]:
+        """What the reasons of `_impossible` mean here, and the remedy."""
+        blocks, size = self.config.num_blocks, self.config.block_size
+        return {
+            "longer than max_model_len": f"which is {self.max_model_len:,}: raise it, or what is reserved for a request",
+            "larger than the pool": f"which has {blocks:,} blocks of {size:,} tokens: give it more",
+            "over the token budget": f"of {self.config.max_num_batched_tokens:,}: raise it, or compute prompts in chunks",
+        }
+
     # -- one step ------------------------------------------------------------------------------------------------------
 
     def _step(self) -> int:
         """Plan, execute, commit; the number of requests that ended."""
         scheduler, backend, usage = self.scheduler, self.backend, self.result.usage
         plan = scheduler.schedule()
+        if self._is_own:
+            check_own_plan(scheduler, plan)
         if not plan.chunks and not plan.finished:
             raise NoProgressError("the plan computes nothing and ends nobody: the scheduler makes no progress")
         begin, num_live, held = backend.now, len(self._live), self.config.num_blocks - self.kv_manager.num_free_blocks
@@ -132,6 +142,8 @@ class Simulator:
             backend.step(chunks, len(tokens), plan.cache_ops)
             num_computed = plan.num_tokens if chunks is plan.chunks else sum(chunk.num_tokens for chunk in chunks)
         changed = scheduler.commit(plan, tokens)
+        if self._is_own:
+            check_own_changes(changed)
 
         seconds, size = backend.now - begin, self.config.block_size
         usage.num_steps += 1
@@ -147,7 +159,7 @@ class Simulator:
             self.result.steps.append(step)
         for request_id, _ in plan.preempted:
             self._live[request_id].num_preemptions += 1
-        self._watch(plan, bool(changed))
+        self._watch.step(plan, bool(changed), scheduler.requests.values())
         return self._note(plan, changed)
 
     def _computed(self, plan: StepPlan) -> Sequence[Chunk]:
@@ -187,18 +199,3 @@ class Simulator:
                 del self._live[request.request_id], self._tokens[request.request_id]
                 num_ended += 1
         return num_ended
-
-    def _watch(self, plan: StepPlan, gained: bool) -> None:
-        """NoProgressError when so much was computed without a token for anybody that it must be the same, again and again."""
-        if gained:
-            self._fruitless_steps = self._fruitless_tokens = 0
-            return
-        self._fruitless_steps += 1
-        self._fruitless_tokens += plan.num_tokens
-        if self._fruitless_steps % WATCHED == 0:
-            known = sum(request.num_tokens for request in self.scheduler.requests.values())
-            if self._fruitless_tokens > 4 * known:
-                raise NoProgressError(
-                    f"{self._fruitless_steps} steps computed {self._fruitless_tokens} tokens of {len(self._live)} requests "
-                    f"that have {known}, and none gained a token: they are preempted in circles"
-                )

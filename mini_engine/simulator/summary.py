@@ -213,7 +213,10 @@ def _percentiles(values: np.ndarray, times: np.ndarray | None = None) -> Percent
 
 
 def _notes(result: SimulationResult, limits: dict[str, float]) -> list[str]:
-    notes = [f"{_requests(number)} turned away: {reason}" for reason, number in result.rejections.items()]
+    notes = [
+        f"{_requests(number)} turned away: {reason}" + (f", {result.limits[reason]}" if reason in result.limits else "")
+        for reason, number in result.rejections.items()
+    ]
     if result.num_cut_short:
         notes.append(f"{_requests(result.num_cut_short)} cut short: the context or the pool was used up")
     notes += [

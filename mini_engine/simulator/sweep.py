@@ -7,18 +7,22 @@ An executor is anything with `submit(function, point)` that returns something wi
 from __future__ import annotations
 
 import itertools
+import math
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from mini_engine.arguments import count
+from mini_engine.arguments import count, shown
 from mini_engine.simulator import simulate, summarize
 from mini_engine.simulator.summary import SimulationSummary
 from mini_engine.workload import Trace, load_trace
+
+MOST_POINTS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,8 @@ class Point:
 
     def load(self) -> Trace:
         trace = load_trace(self.trace) if isinstance(self.trace, str) else self.trace
+        if not isinstance(trace, Trace):
+            raise ValueError(f"trace={shown(trace)} must be a Trace, or the name or path of one")
         if self.requests is not None:
             trace = trace.head(self.requests)
         return trace if self.rate is None else trace.at_rate(self.rate)
@@ -55,7 +61,7 @@ class Here:
         future: Future = Future()
         try:
             future.set_result(fn(*args))
-        except BaseException as error:
+        except Exception as error:  # Ctrl-C is for the sweep, not for one point
             future.set_exception(error)
         return future
 
@@ -69,7 +75,10 @@ def run_point(point: Point) -> dict[str, Any]:
 
 
 def grid(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Every combination of the values of each axis, the last one fastest."""
+    """Every combination of the values of each axis, the last one fastest. ValueError for more than anybody can read."""
+    size = math.prod(map(len, axes.values()))
+    if size > MOST_POINTS:
+        raise ValueError(f"a sweep of {size:,} runs, at most {MOST_POINTS:,}: give fewer values, or fewer options")
     return [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
 
 
@@ -97,8 +106,30 @@ def local_executor(workers: int | None = None) -> Iterator[Executor]:
     if workers == 1:
         yield Here()
         return
+    before = set(multiprocessing.active_children())
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield pool
+        try:
+            yield _Deaf(pool)
+        except BaseException:  # nobody waits for the runs that have begun
+            for process in set(multiprocessing.active_children()) - before:
+                process.terminate()
+            raise
+
+
+class _Deaf:
+    """Workers that do not hear Ctrl-C: the terminal sends it to them too, and they would each print a traceback."""
+
+    def __init__(self, pool: Executor) -> None:
+        self._pool = pool
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        if not hasattr(signal, "pthread_sigmask"):
+            return self._pool.submit(fn, *args)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a process inherits what is blocked
+        try:
+            return self._pool.submit(fn, *args)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

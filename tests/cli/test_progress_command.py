@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -78,6 +79,43 @@ def test_what_is_no_notebook_is_named_and_left_out(tmp_path, capsys):
     assert "left out" in out
     assert "02_y.ipynb" in out
     assert "03_z.ipynb" in out
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[" * 100_000,
+        '{"worksheets": [{"cells": []}], "nbformat": 3}',
+        '{"cells": [{"metadata": {"nbgrader": {"grade": true, "grade_id": "x", "points": 1e400}}, "source": "", "outputs": []}]}',
+        '{"cells": [{"metadata": {"nbgrader": {"grade": true, "grade_id": 5}}, "source": "", "outputs": []}]}',
+    ],
+    ids=["empty", "deep", "version 3", "points", "id"],
+)
+def test_one_broken_notebook_is_left_out_even_alone(text, tmp_path, capsys):
+    (tmp_path / "01_x y.ipynb").write_text(text)
+    assert main(["progress", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "0 of 0 exercises pass" in out
+    assert "01_x y.ipynb is not a notebook" in out
+
+
+def test_what_is_no_file_is_left_out(tmp_path, capsys):
+    write(tmp_path / "01_x.ipynb", ("", "[ok] 01.a  a\n", 1))
+    (tmp_path / "02_loop.ipynb").symlink_to(tmp_path / "02_loop.ipynb")
+    (tmp_path / "03_nowhere.ipynb").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "04_folder.ipynb").mkdir()
+    os.mkfifo(tmp_path / "05_pipe.ipynb")
+    assert main(["progress", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "1 of 1 exercises pass" in out
+    assert out.count("left out: ") == 4
+
+
+def test_cells_without_metadata_are_no_checks(tmp_path, capsys):
+    cells = [{"source": "", "outputs": []}, {"metadata": {"nbgrader": None}, "source": "", "outputs": []}]
+    (tmp_path / "01_x.ipynb").write_text(json.dumps({"cells": cells}))
+    assert main(["progress", str(tmp_path)]) == 0
 
 
 def test_a_folder_without_lessons_says_what_to_do(tmp_path, capsys):

@@ -130,6 +130,21 @@ def test_what_was_not_recorded_is_an_error():
         timeline(simulate(_trace(1), record=True)).count("paddling")
 
 
+def test_a_run_in_which_nobody_was_served_is_drawn_empty():
+    line = timeline(simulate(_trace(4, prompt=50_000), record=True))
+    assert (line.num_steps, str(line)) == (0, "")
+    assert picture(lambda figure: draw(figure, line, x="seconds")).text == "0 requests, 0 steps, 0 cells busy"
+
+
+def test_nothing_to_draw_and_seconds_that_are_none():
+    plan = StepPlan((Chunk("a", 0, 0, 4),))
+    with pytest.raises(ValueError, match="nothing to draw"):
+        picture(lambda figure: draw(figure, {}))
+    for bad in ([-1.0], [float("nan")], ["1"], "1", 3):
+        with pytest.raises(ValueError, match="seconds="):
+            timeline([plan], seconds=bad)
+
+
 def test_text_folds_and_names_its_letters():
     line = timeline(simulate(_trace(30, 90), batching="static", record=True))
     text = str(line)

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
+import signal
+import subprocess
 import sys
+import time
 import types
 
 import pytest
@@ -174,6 +178,30 @@ def test_a_sweep_that_makes_no_sense(command, given, message):
     assert result.out == ""
 
 
+def test_a_sweep_without_end_is_refused_at_once(command):
+    values = ",".join(map(str, range(1, 301)))
+    result = command(*SMALL, "--sweep", f"rate={values}", "--sweep", f"block={values}")
+    assert result.status == 1
+    assert "a sweep of 90,000 runs, at most 10,000" in result.err
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_ctrl_c_ends_a_sweep_at_once_and_says_so_once(workers):
+    sweep = [sys.executable, "-m", "mini_engine", "simulate", "--sweep", "rate=1,2,3,4,5,6,7,8", "--workers", workers]
+    process = subprocess.Popen(sweep, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    time.sleep(2)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
+    out, err = process.communicate(timeout=10)
+    assert (process.returncode, out) == (130, "")
+    assert err == "mini-engine: interrupted\n"
+
+
+def test_a_pool_that_would_fill_the_memory_is_refused(command):
+    result = command(*SMALL, "--num-blocks", "1000000000")
+    assert result.status == 1
+    assert "num_blocks=1,000,000,000: a simulation holds at most 10,000,000" in result.err
+
+
 def test_an_option_swept_twice_is_refused(command):
     assert "given twice" in command(*SMALL, "--sweep", "tp=1", "--sweep", "tp=2").err
 
@@ -249,7 +277,9 @@ def test_a_rate_for_requests_that_all_come_at_once(command, tmp_path):
 def test_requests_larger_than_the_pool_and_limits_nobody_can_meet_are_counted(command):
     result = command(*SMALL, "--num-blocks", "10", "--slo-ttft", "0.0001")
     assert result.status == 0
-    assert "turned away: larger than the pool" in result.out
+    assert re.search(
+        r"turned away: larger than the pool, which has [\d,]+ blocks of 16 tokens: give it more", result.out
+    )
     assert "no request can meet TTFT <= 0.0001 s" in result.out
 
 

@@ -12,6 +12,7 @@ from tools.lessons.build import sources
 from tools.lessons.notebook import METADATA, make_notebook
 from tools.lessons.regions import STUB, RegionError, clear_hidden_tests, clear_solutions
 from tools.lessons.source import read_lesson, stamped
+from tools.nbgrader_course import main
 
 preprocessors = pytest.importorskip("nbgrader.preprocessors")
 nbgraderformat = pytest.importorskip("nbgrader.nbgraderformat")
@@ -81,3 +82,14 @@ def test_same_text_or_an_error_in_both(code: str, marks: tuple[str, str], kind: 
     except RegionError:
         ours = None
     assert ours == theirs
+
+
+def test_a_course_that_cannot_be_written_is_said_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "file").write_text("")
+    assert main([str(tmp_path / "file"), "00"]) == 2
+    assert "Not a directory" in capsys.readouterr().err
+
+
+def test_lessons_may_come_after_the_language(tmp_path: Path) -> None:
+    assert main([str(tmp_path), "--zh", "00"]) == 0
+    assert [path.name for path in tmp_path.glob("source/*/*")] == ["00_start_here.ipynb"]

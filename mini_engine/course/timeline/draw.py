@@ -52,13 +52,17 @@ def draw(
     titled = {"": lines} if isinstance(lines, Timeline) else dict(lines)
     if x not in ("steps", "seconds") or (x == "seconds" and not all(line.is_timed for line in titled.values())):
         raise ValueError(f'x="{x}": "steps", or "seconds" where every step has a time')
+    if not titled:
+        raise ValueError("there is nothing to draw: give at least one timeline")
     heights = [max(1, len(line.rows)) for line in titled.values()]
     every = figure.subplots(len(titled), 1, sharex=True, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (title, line) in zip(every, titled.items()):
         draw_rows(axes, line, x=x, numbers=numbers)
         axes.set_title(title)
     every[-1].set_xlabel(x)
-    every[-1].set_xlim(0, max((line.ends[-1] if x == "seconds" else line.num_steps) for line in titled.values()) or 1)
+    every[-1].set_xlim(
+        0, max((max(line.ends, default=0) if x == "seconds" else line.num_steps) for line in titled.values()) or 1
+    )
     met = [state for state in LOOKS if any(_is_met(line, state, x) for line in titled.values())]
     if legend and met:
         _legend(figure, [state for state in met if state != "chunk" or "prefill" not in met])

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from mini_engine.arguments import listed, real
 from mini_engine.cache import CacheOp
 from mini_engine.course.film.frames import events_of
 from mini_engine.scheduling import Chunk
@@ -136,7 +137,11 @@ def _of_event(event: Mapping[str, Any]) -> tuple[list[Chunk], list[tuple[str, in
 
 
 def _timed(found: Sequence[tuple[Any, Any, Any]], seconds: Sequence[float] | None) -> list[_Step]:
-    lasts = [1.0] * len(found) if seconds is None else list(seconds)
+    lasts = (
+        [1.0] * len(found)
+        if seconds is None
+        else [real("seconds", last, minimum=0) for last in listed("seconds", seconds)]
+    )
     if len(lasts) != len(found):
         raise ValueError(f"seconds has {len(lasts)} entries for {len(found)} steps")
     steps, now = [], 0.0
