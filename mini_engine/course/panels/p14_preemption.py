@@ -61,7 +61,9 @@ def which(figure: Figure, machine: str, context: int, pcie: int, block: int, ove
     grid = [GB * 2 ** (i / 4) for i in range(-24, 25)]
     axes.plot([x / GB for x in grid], [1000 * times(machine, context, x).swap for x in grid], color=BLUE, label="swap")
     axes.axhline(1000 * here.recompute, color=ORANGE, label="recompute")
-    axes.axvline(even / GB, color=GREY, linewidth=1, linestyle="--", label=f"as long at {even / GB:.2f} GB/s")
+    axes.axvline(
+        even / GB, ymax=0.82, color=GREY, linewidth=1, linestyle="--", label=f"as long at {even / GB:.2f} GB/s"
+    )
     axes.plot([rate / GB], [1000 * here.swap], "o", color=BLUE, markersize=8, label=f"this link, {rate / GB:.2f} GB/s")
     logarithmic(axes)
     axes.set(xlabel="GB/s that a link really moves", ylabel="ms to bring it back", ylim=(0.5, 4e8))
