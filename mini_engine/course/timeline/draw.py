@@ -60,9 +60,8 @@ def draw(
         draw_rows(axes, line, x=x, numbers=numbers)
         axes.set_title(title)
     every[-1].set_xlabel(x)
-    every[-1].set_xlim(
-        0, max((max(line.ends, default=0) if x == "seconds" else line.num_steps) for line in titled.values()) or 1
-    )
+    last = max((max(line.ends, default=0) if x == "seconds" else line.num_steps) for line in titled.values()) or 1
+    every[-1].set_xlim(0, 1.01 * last)  # the edge of the last bar is seen
     met = [state for state in LOOKS if any(_is_met(line, state, x) for line in titled.values())]
     if legend and met:
         _legend(figure, [state for state in met if state != "chunk" or "prefill" not in met])
