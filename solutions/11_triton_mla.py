@@ -22,7 +22,7 @@
 #
 # 学完这一课，你能够：
 #
-# - 把上下文切成几段，再把各段的结果精确地合起来；
+# - 把上下文切成几段，再把各段的结果精确地合并起来；
 # - 写出直接在潜在向量上做解码的 kernel，头数任意，并让引擎用它写出文本；
 # - 说清 MLA 解码的计算强度有多大，头数达到多少就成了计算受限。
 #
@@ -63,9 +63,9 @@ lite, v2, gpu = get_model("deepseek-v2-lite"), get_model("deepseek-v2"), get_gpu
 # %% [markdown] lang="zh" en="6cb8c562"
 # ## 痛点
 #
-# 在[第 10 课](lessons/10_triton_gqa.ipynb)里，一个程序实例（program）负责一个序列的一个 K/V 头。MLA 的所有头共用同一个潜在向量，于是一个序列可能就只有一个 program。
+# 在[第 10 课](lessons/10_triton_gqa.ipynb)里，一个程序实例（program）负责一个序列的一个 K/V 头。MLA 的所有头共用同一个潜在向量，于是一个序列可能只用一个 program。
 #
-# 先猜一猜：DeepSeek-V2-Lite 有 16 个头，一个 program 负责一个序列的 16 个头。现在只有一个请求在解码。H100 有 132 个处理器，有多少个没事可做？
+# 先猜一猜：DeepSeek-V2-Lite 有 16 个头，一个 program 就负责一个序列的全部 16 个头。现在只有一个请求在解码。H100 有 132 个处理器，其中有多少个没事可做？
 
 # %%
 predict("11.idle", value=None)
@@ -92,11 +92,11 @@ print(
 # behind, so that nothing is lost?
 
 # %% [markdown] lang="zh" en="5a6704f6"
-# 这是算出来的，不是测出来的；而且单独一个处理器能用的带宽，也可能超过平均的份额。但结论不变：batch 为 1 的长请求，会让 GPU 的大部分闲着。
+# 这是算出来的，不是测出来的；而且只有一个处理器在读时，它能用的带宽也许超过平均份额。但结论不变：batch 大小为 1 时，一个长请求会让 GPU 的大部分闲着。
 #
 # ## 把上下文切开
 #
-# 让每个 program 只负责上下文的一段。可是对全部 token 做 softmax，需要全部 token 的总和。每一段要留下什么，才不会丢失信息？
+# 让每个 program 只负责上下文的一段。可是对全部 token 做 softmax，需要对全部 token 求和。每一段要留下什么，才不会丢失信息？
 
 # %% tags=["diagram"]
 svg(*pictures.parts_and_combine())
@@ -110,7 +110,7 @@ svg(*pictures.parts_and_combine())
 # This is **split-KV**, or flash-decoding. The six tokens of lesson 10 again, in three parts. The last one is empty.
 
 # %% [markdown] lang="zh" en="df543029"
-# 两样东西。一样是它自己的注意力结果，就当没有别的 token。另一样是一个数：它的那些幂加起来有多大。存成对数，免得溢出，这就是**对数和指数**（log-sum-exp）。这里的分数以 2 为底，因为 GPU 算的就是 2 的幂：
+# 要留下两样东西。一样是它自己的注意力结果，就当没有别的 token。另一样是一个数：它那些分数的幂加起来有多大。这个数存成对数，免得上溢，这就是**指数和的对数**（log-sum-exp）。这里的分数以 2 为底，因为 GPU 算的就是 2 的幂：
 #
 # $$\ell_i = \log_2 \sum_{n \in \text{part } i} 2^{s_n} \qquad\qquad o = \frac{\sum_i 2^{\ell_i}\, o_i}{\sum_i 2^{\ell_i}}$$
 #
@@ -157,20 +157,20 @@ print(f"plain mean of the two: {outs[some].mean():.6f}")
 # Small case: 3 tokens in 2 parts of 16. Program 1 has none. What is its log-sum-exp if `top` and `total` keep their first values?
 
 # %% [markdown] lang="zh" en="232c2b78"
-# 直接求平均是错的：少了**重新缩放**（rescale）这一步。空的一段什么也贡献不了：它的 log-sum-exp 是负无穷，权重就是 0。它的结果从来没有算过，而 0 × NaN 还是 NaN。所以不能拿它去乘。
+# 直接求平均是错的：少了**重新缩放**（rescale）这一步。空的一段什么也贡献不了：它的 log-sum-exp 是负无穷，权重就是 0。它的结果从来没有算过，而 0 × NaN 还是 NaN。所以不能用它的结果去乘。
 #
 # ## 练习 11.1 - 一段
 #
 # 难度 3/5 · 重要性 5/5 · 20 分钟 · 大约 22 行
 #
-# 从练习 10.2 的 kernel 改起。program `split` 对从 `split * tokens` 开始的 token 做注意力，最多 `tokens` 个，不能超出上下文。
+# 从练习 10.2 的 kernel 改起。program `split` 从第 `split * tokens` 个 token 开始做注意力（从 0 数起），最多 `tokens` 个，不能超出上下文。
 #
 # - 结果存到 `part_ptr + split * part_stride + d`，log-sum-exp 存到 `lse_ptr + split`。
 # - `scale_log2` 是 scale 乘以 log2(e)。所以分数是 `q · k * scale_log2`，求幂用 `tl.exp2`。
-# - 一段可以在任何位置结束，也可能在一个 tile（分块）的中间。K 和 V 各有自己的步长：`k_stride` 和 `v_stride`。
-# - 空的一段：log-sum-exp 是负无穷。结果里放什么、存不存，都随你。
+# - 一段可以在任何位置结束，也可能在一个 tile 的中间。K 和 V 各有自己的步长：`k_stride` 和 `v_stride`。
+# - 空的一段：log-sum-exp 是负无穷。它的结果里放什么、存不存，都随你。
 #
-# 小例子：3 个 token 分成 2 段，每段 16 个。program 1 一个也没有。如果 `top` 和 `total` 一直是初始值，它的 log-sum-exp 是多少？
+# 小例子：3 个 token 分成 2 段，每段最多 16 个。program 1 一个 token 也没分到。如果 `top` 和 `total` 一直是初始值，它的 log-sum-exp 是多少？
 
 
 # %% exercise="attend_parts"
@@ -277,8 +277,8 @@ attend_parts = check("11.partial", attend_parts)
 #
 # 用 PyTorch 写，一次处理所有的序列和头：由 `parts[N, B, H, D]` 和 `lse[N, B, H]` 得到 `[B, H, D]`。
 #
-# - log-sum-exp 以 2 为底，可能很大。它们的幂不能溢出，也不能一起变成 0。
-# - log-sum-exp 为负无穷的一段不计入，**哪怕它里面是 NaN**。
+# - log-sum-exp 以 2 为底，可能很大。求幂时不能上溢，也不能全都下溢成 0。
+# - log-sum-exp 为负无穷的段不计入，**哪怕里面是 NaN**。
 # - 如果每一段都是空的，结果是 0。
 #
 # 小例子：每段只有一个数。两段分别是 10 和 20，log-sum-exp 分别是 3 和 5，结果是 0.2 · 10 + 0.8 · 20 = 18。
@@ -333,13 +333,13 @@ combine = check("11.combine", combine)
 # <details><summary>提示 2：步骤</summary>
 #
 # 1. `top = lse.amax(0)`，是无穷的地方换成 0。
-# 2. `torch.exp2(lse - top)`，再除以它对各段的和。和为 0 就换成 1。
+# 2. `torch.exp2(lse - top)`，再除以它在各段上的和。和为 0 就换成 1。
 # 3. `torch.where((weights > 0)[..., None], parts, 0.0)`，乘以权重，再对各段求和。
 #
 # </details>
 # <details><summary>提示 3：“an empty part”这一项不通过</summary>
 #
-# 等到乘的时候就晚了。先把空的一段里的内容换掉，再乘。
+# 等乘完再处理就晚了。先把空段里的内容换掉，再乘。
 #
 # </details>
 #
@@ -367,7 +367,7 @@ for num_splits in (1, 2, 3, 7, 25):
 # and combine reads it again.
 
 # %% [markdown] lang="zh" en="f03b628f"
-# 除了舍入，不会。所以段数可以随意选。那么多切一段，代价是什么？每一段都要用 float32 写出自己的结果，合并时再读一遍。
+# 不会，差别只在舍入。所以段数可以随意选。那么，多切一段的代价是什么？每一段都要用 float32 写出自己的结果，合并时再读一遍。
 #
 # 猜一猜：16 个头，每个头的结果是 512 个 float32。上下文切成 32 段。这些 program 一共写出多少字节的结果？
 
@@ -391,7 +391,7 @@ for batch, context in ((1, 131_072), (1, 8192), (1, 1024), (32, 8192), (264, 819
 # Move the sliders. When do more parts help, and when do they only cost? Try 64 sequences, then a short context.
 
 # %% [markdown] lang="zh" en="610de254"
-# 这是引擎的规则，不做搜索：让 program 的数量达到处理器的两倍，段数向上取到 2 的幂，每段至少 256 个 token，最多 32 段。它只看形状，所以同样的 batch 总是切成同样的段。batch 很大时，本来就人人有活干：只要一段，也不用合并。
+# 这是引擎的规则，不是搜索出来的：program 的数量要达到处理器的两倍；段数向上取到 2 的幂，最多 32 段，每段至少 256 个 token。它只看形状，所以同样的 batch 总是切成同样的段。batch 很大时，处理器本来就都有活干：只要一段，也不用合并。
 #
 # 拖动滑块。什么时候多切几段有用，什么时候只是增加代价？先试 64 个序列，再试短的上下文。
 
@@ -416,11 +416,11 @@ panel(
 # %% [markdown] lang="zh" en="60c4a758"
 # ## 潜在向量
 #
-# [第 04 课](lessons/04_gqa_and_mla.ipynb)的结论，三句话就能说完。每个 token 留下一个 512 个数的潜在向量和一个 64 个数的 rope 键，所有头共用。W_UK 被吸收进查询，所以潜在向量不用变换，本身就是键。W_UV 等加权求和之后再乘，所以同一个潜在向量也是值。
+# [第 04 课](lessons/04_gqa_and_mla.ipynb)的结论，三句话就能说完。每个 token 留下一个 512 个数的潜在向量和一个 64 个数的 rope 键，所有头共用。W_UK 被吸收进查询，所以潜在向量不用变换，本身就是键。W_UV 等加权求和做完再乘，所以同一个潜在向量也是值。
 #
 # 对 kernel 来说，这就是一个 K/V 头：键的宽度是 576，值是其中的前 512 个数。
 #
-# 猜一猜：池里的一行有 512 个数的潜在向量和 64 个数的 rope 键。一个为 K 和 V 写的 kernel，先把整行当作键加载一次，再只把其中的潜在向量当作值加载一次。加载的数一共相当于多少行？
+# 猜一猜：池里的一行有 512 个数的潜在向量和 64 个数的 rope 键。有个 kernel 是按 K 和 V 分开来写的：先把整行当作键加载一次，再把其中的潜在向量当作值加载一次。加载的数一共相当于多少行？
 
 # %%
 predict("11.twice", value=None)
@@ -447,14 +447,14 @@ svg(*pictures.one_row())
 #
 # 难度 4/5 · 重要性 5/5 · 25 分钟 · 大约 28 行
 #
-# 写出只有一个头分块的 kernel：program `row` 负责序列 `row` 的全部头，最多 16 个。
+# 先写只有一个**头分块**（一组头的 tile）的 kernel：program `row` 负责序列 `row` 的全部头，最多 16 个。
 #
-# - `q_latent` 是 [B, H, DC]，已经吸收过。`q_rope` 是 [B, H, DR]。两者都是视图，各有自己的步长。
-# - 池是 [N, P, DC + DR]，潜在向量在前。块和槽位的找法和 10.3 一样，行的步长是 `stride_p`。
-# - 分数是 `(q_latent · latent + q_rope · rope) * scale_log2`：**两部分用同一个 scale**。它由调用者给出，因为它取决于吸收之前的查询：1 / sqrt(Dn + Dr)。
+# - `q_latent` 是 [B, H, DC]，已经吸收了 W_UK。`q_rope` 是 [B, H, DR]。两者都是视图，各有自己的步长。
+# - 池的形状是 [N, P, DC + DR]，潜在向量在前。找块和槽位的方法和 10.3 一样，行的步长是 `stride_p`。
+# - 分数是 `(q_latent · latent + q_rope · rope) * scale_log2`：**两部分用同一个 scale**。它由调用者传入，因为它由吸收之前的查询决定：1 / sqrt(Dn + Dr)。
 # - **每个数只加载一次。** 检查会计数。潜在向量和 rope 键各用一个 tile，因为 576 不是 2 的幂。
-# - 和第 10 课一样：没用到的槽位里是 NaN，块表末尾是无意义的数，上下文为 0 个 token 时结果是 0，H 可以小于 16。池可能是 float16：求和用 float32，权重在 `tl.dot` 里要换成潜在向量的类型。
-# - 每个 `tl.dot` 都写上 `input_precision="ieee"`，否则 GPU 会把 float32 舍入到 10 位。这里的检查看不出来。
+# - 和第 10 课一样：没用到的槽位里是 NaN，块表末尾之后的数毫无意义，上下文为 0 个 token 时结果是 0，H 可以小于 16。池可能是 float16：累加用 float32，权重在 `tl.dot` 里要转成潜在向量的类型。
+# - 每个 `tl.dot` 都写上 `input_precision="ieee"`，否则 GPU 会把 float32 舍入，尾数只剩 10 位。这一点，这里的检查看不出来。
 
 
 # %% exercise="latent_decode"
@@ -553,7 +553,7 @@ latent_decode = check("11.mla", latent_decode)
 # %% [markdown] lang="zh" en="71ec1bdb"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 就是你在 10.4 里写的 kernel，只有一个 K/V 头。算分数用两个 `tl.dot`，求和用一个。
+# 从你在 10.4 里写的 kernel 改起，只有一个 K/V 头。算分数用两个 `tl.dot`，求和用一个。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
@@ -563,13 +563,13 @@ latent_decode = check("11.mla", latent_decode)
 # </details>
 # <details><summary>提示 3：“each number is loaded once”这一项不通过</summary>
 #
-# 留住 `latent` 这个 tile，两次乘法都用它。从 DC 开始的通道必须关掉，否则 rope 键会加载两次。
+# 留住 `latent` 这个 tile，两次乘法都用它。加载它时，从 DC 开始的通道必须关闭，否则 rope 键会加载两次。
 #
 # </details>
 #
-# ## 头比一个 tile 多
+# ## 一个 tile 装不下的头
 #
-# DeepSeek-V2 有 128 个头。它们的结果是 128 乘 512 个 float32，要占 256 KiB：一个处理器的全部寄存器。所以头也要分成 tile。每个头分块是一个 program，各自把潜在向量再加载一遍。
+# DeepSeek-V2 有 128 个头。它们的结果是 128 乘 512 个 float32，要占 256 KiB，正好是一个处理器的全部寄存器。所以头也要分成几个 tile。一个头分块就是一个 program，各自都要把潜在向量再加载一遍。
 #
 # ## 练习 11.4 - 头和段
 #
@@ -577,9 +577,9 @@ latent_decode = check("11.mla", latent_decode)
 #
 # 完整的 kernel：program (i, row, split) 负责从 `i * BLOCK_H` 开始的头，只看上下文的一段。
 #
-# - 头数任意：1、20、33。填充（padding）的行既不加载也不存储，它们的 log-sum-exp 也不存。
-# - 每一段是整数个 tile：每段 `tl.cdiv(tl.cdiv(length, BLOCK_N), NUM_SPLITS) * BLOCK_N` 个 token。有的段可能是空的。
-# - 大家分担工作：每个 program 加载的，都不能超过自己那一段。检查会盯着每一个，而且要跑很多种形状，所以需要等一会儿。
+# - 头数任意，例如 1、20、33。填充（padding）的行既不加载也不写回，它们的 log-sum-exp 也不写回。
+# - 每一段由整数个 tile 组成，也就是 `tl.cdiv(tl.cdiv(length, BLOCK_N), NUM_SPLITS) * BLOCK_N` 个 token。有的段可能是空的。
+# - 各个 program 分担工作：谁加载的都不能超过自己那一段。检查会逐个盯着，还要跑很多种形状，所以要等一会儿。
 # - 结果和 log-sum-exp 的存法和 11.1 一样。剩下的交给你的 `combine`。
 
 
@@ -678,21 +678,21 @@ mla_decode = check("11.heads", mla_decode)
 # %% [markdown] lang="zh" en="b4ae00b6"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 从 11.3 出发：h 从 `first = tl.program_id(0) * BLOCK_H` 开始。再从 11.1 拿来 begin、end 和两次存储。
+# 从 11.3 出发：h 从 `first = tl.program_id(0) * BLOCK_H` 开始。再从 11.1 拿来 begin、end 和两处写回。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 循环从 begin 到 end，`live = n < end`。结果存到 `split * part_stride_s + row * part_stride_b + h * part_stride_h + c`。log-sum-exp 存到 `split * lse_stride_s + row * lse_stride_b` 再加上头的编号，用头的掩码。
+# 循环从 begin 到 end，`live = n < end`。结果存到 `split * part_stride_s + row * part_stride_b + h * part_stride_h + c`。log-sum-exp 存到 `split * lse_stride_s + row * lse_stride_b` 再加上头的编号，用头的掩码挡住多余的头。
 #
 # </details>
-# <details><summary>提示 3：“any number of heads”在存储时不通过</summary>
+# <details><summary>提示 3：“any number of heads”这一项在写回时报错</summary>
 #
-# `top` 只有一个轴，[BLOCK_H]。所以它的地址也只能有一个轴：`first + tl.arange(0, BLOCK_H)`，掩码是 `< H`。
+# `top` 只有一个轴，[BLOCK_H]。所以写回它的地址也只能有一个轴：`first + tl.arange(0, BLOCK_H)`，掩码是 `< H`。
 #
 # </details>
 #
-# 哪个 program 读哪个块？两个上下文，tile 是 64 个 token，块是 16 个槽位。20 个头是两个 tile，第二个有 12 行填充。拖动头分块：池里有什么变化？再找一个空的段。
+# 哪个 program 读哪个块？两个上下文，每个 tile 装 64 个 token，每块 16 个槽位。20 个头分成两个头分块，第二个有 12 行填充。拖动滑块，换一个头分块：池里有什么变化？再找一个空的段。
 
 # %%
 panel(pictures.programs, sequence=(0, 0, 1), heads=(1, 0, 1), split=(2, 0, 3), num_splits={4: [1, 2, 3, 4]}, height=4.4)
@@ -706,7 +706,7 @@ picture(pictures.programs, sequence=1, heads=0, split=1, num_splits=4, height=4.
 # same pool as K and as V.
 
 # %% [markdown] lang="zh" en="d579c29e"
-# 不同的头分块读同样的块，不同的段读不同的块。所以多切几段不会多读缓存，多一个头分块却会：每个潜在向量要请求 ceil(H / BLOCK_H) 次。公式、计数器和图必须一致。再拿引擎的 GQA kernel 来对比，把同一个池既当作 K、又当作 V 交给它。
+# 不同的头分块读同样的块，不同的段读不同的块。所以多切几段，不会从缓存里多读字节；多一个头分块，却会多读：每个潜在向量要请求 ceil(H / BLOCK_H) 次。公式、计数器和图必须一致。再拿引擎的 GQA kernel 来对比：把同一个池既当作 K，又当作 V 交给它。
 
 
 # %% tags=["claim-three-ways"]
@@ -750,15 +750,15 @@ else:
 # work on the same bytes. Models with multi-token prediction guess the next token and check it together with this one: s_q = 2.
 
 # %% [markdown] lang="zh" en="119230f8"
-# 所以，正如人们所说，MLA 解码*就是*只有一个宽 K/V 头的注意力。不知道这一点的 kernel，每一行要加载两次，就像这里；如果值里不加载 rope 键，就是 17/9 次。
+# 所以，正如人们所说，MLA 解码*就是*只有一个宽 K/V 头的注意力。但如果 kernel 不知道 K 和 V 是同一份，每一行就要加载两次，就像这里；就算加载值时跳过 rope 键，也要 17/9 次。
 #
 # ## 计算强度有多大
 #
-# 只看缓存里的一个 token。每个头为分数乘加 d_c + d_r 个数，为加权和乘加 d_c 个数。字节数是一行的大小，所有头一共只读这么多：
+# 只看缓存里的一个 token。每个头为分数乘加 d_c + d_r 个数，为加权和乘加 d_c 个数。字节数就是一行的大小，所有头合起来只读这一行：
 #
 # $$\frac{2\, n_h (d_c + d_r) + 2\, n_h d_c}{2\,(d_c + d_r)} = n_h\, \frac{2 d_c + d_r}{d_c + d_r} = \frac{17}{9}\, n_h \approx 1.889\, n_h$$
 #
-# 有时会看到 2 n_h，那不准确：rope 键参与算分数，但不参与求和。如果一步里有几个查询 token，每个都在同样的字节上做自己的计算。做多 token 预测（multi-token prediction）的模型会先猜出下一个 token，再和当前这个一起检验：s_q = 2。
+# 有时会看到 2 n_h，那不准确：rope 键参与算分数，但不参与加权和。如果一步里有几个查询 token，字节还是那些，计算却各做各的。做多 token 预测（multi-token prediction）的模型会先猜出下一个 token，再和当前这个一起检验：s_q = 2。
 
 # %% tags=["claim-intensity"]
 ridge = ridge_point(gpu.bf16_flops, gpu.memory_bandwidth)
@@ -787,13 +787,13 @@ print(f"128 heads, reading q and writing the result counted, 4,096 tokens: {floa
 # Small case: d_c = d_r = 4 brings 12/8 = 1.5 a head. A ridge of 6 takes 4 heads, a ridge of 7 takes 5.
 
 # %% [markdown] lang="zh" en="cf3ee4a1"
-# “MLA 解码是计算受限的”，这话很常见。128 个头、一个查询 token 时，按 H100 的数据手册，答案是否定的，虽然只差一点。两个查询 token 时才是肯定的。
+# “MLA 解码是计算受限的”，这话很常见。128 个头、一个查询 token 时，按 H100 的数据手册来算，它不是，只是差得不多。有两个查询 token 时，才是。
 #
 # ## 练习 11.5 - 从哪里越过拐点
 #
 # 难度 2/5 · 重要性 4/5 · 10 分钟 · 大约 2 行
 #
-# 写出 `heads_at_ridge(d_c, d_r, ridge, s_q)`：计算强度至少达到 `ridge`，最少要几个头。
+# 写出 `heads_at_ridge(d_c, d_r, ridge, s_q)`：要让计算强度不低于 `ridge`，最少需要几个头。
 #
 # - 每个数 2 字节，上下文很长：就用上面的公式，再乘以 `s_q`。
 # - 返回 `int`。`ridge` 是 `Fraction`：保持精确，`Fraction / int` 就是精确的。
@@ -867,13 +867,13 @@ print(f"FlashMLA's: 865 TFLOP/s over 3.35 TB/s is {float(throttled):.1f}: from {
 # needs all latents.
 
 # %% [markdown] lang="zh" en="dc90737e"
-# 最后一行是另一种说法。FlashMLA 是 DeepSeek 自己的 kernel。它的作者说，头数乘以查询 token 数达到 128，解码就是计算受限的。他们按每个头每字节 2 FLOP 来算，用的 H800 会降频，只有 865 TFLOP/s。换成精确的系数，还要再多几个头。他们报告：受限于字节时最高 3,000 GB/s，受限于计算时最高 660 TFLOP/s。所以在拐点附近，先说清你怎么算、用的什么 GPU，再说受限于什么。
+# 最后一行是另一种意见。FlashMLA 是 DeepSeek 自己的 kernel。它的作者说，头数乘以查询 token 数达到 128，解码就是计算受限的。他们按每个头每字节 2 FLOP 来算，用的 H800 会降频到 865 TFLOP/s。换成精确的系数，还要再多几个头。他们报告：访存受限时最高 3,000 GB/s，计算受限时最高 660 TFLOP/s。所以在拐点附近，先说清怎么算、用什么 GPU，再说受限于什么。
 #
-# ## 一张 GPU 上的头少了
+# ## 每块 GPU 上的头变少
 #
-# 张量并行（tensor parallelism）让每张 GPU 只负责一部分头。而一个潜在向量属于所有的头，所以每张 GPU 都要有全部的潜在向量。
+# 张量并行（tensor parallelism）让每块 GPU 只负责一部分头。而一个潜在向量属于所有的头，所以每块 GPU 都要有全部的潜在向量。
 #
-# 猜一猜：128 个头的计算强度是 241.8 FLOP/B。用张量并行把这些头分给 8 张 GPU，每张 GPU 的计算强度是多少？
+# 猜一猜：128 个头的计算强度是 241.8 FLOP/B。用张量并行把这些头分给 8 块 GPU，每块 GPU 的计算强度是多少？
 
 # %%
 predict("11.gpus", value=None)
@@ -902,11 +902,11 @@ picture(p03_intensity.roofline, points=named)
 # it is and with tiles of twice the tokens. Two compilations: this takes some seconds.
 
 # %% [markdown] lang="zh" en="e8975ae1"
-# 所以 MLA 的 kernel 有两副面孔。一张 GPU 上 16 个头时，它要读得快，和 GQA 一样；128 个头时，还要算得快。而且各个头分块请求的是同样的潜在向量：只有 L2 缓存满足了其中除一次之外的全部请求，才能达到这个强度。
+# 所以 MLA 的 kernel 有两副面孔。一块 GPU 上 16 个头时，它要读得快，和 GQA 一样；128 个头时，还要算得快。而且各个头分块请求的是同样的潜在向量：只有一次真正读内存、其余都由 L2 缓存接住，才能达到这个强度。
 #
 # ## kernel 编译成了什么
 #
-# token 的 tile 再大一些，循环的轮数就少一些。是什么不允许？不需要 GPU，编译器就知道：下面是引擎自己的 kernel，为 H100 编译，先按原样，再把 token 的 tile 加大一倍。要编译两次，得等几秒。
+# 每个 tile 多装一些 token，循环的轮数就少一些。那为什么不加大？不用 GPU，编译器就能回答：下面为 H100 编译引擎自己的 kernel，先按原样，再让每个 tile 装两倍的 token。要编译两次，得等几秒。
 
 
 # %% tags=["claim-compiled", "nbval-ignore-output"]
@@ -935,11 +935,11 @@ for title, options in (("as launched", ()), ("twice the tokens", ("--spoil", "ti
 # tiny-mla has 8 heads, latents of 64 and rope keys of 16. Its contexts here fit in one tile, so three of four parts are empty.
 
 # %% [markdown] lang="zh" en="af3e0261"
-# 16 个头乘 512 个数的结果 tile，在整个循环里都留在寄存器里。每个 tile 的 token 多了，寄存器不够，就会**溢出**（spill）到内存（`spills`，以及为此占用的 `stack` 字节），每一轮都如此。结果照样正确，所以只有这份报告能看出来，并用 `exit` 为 1 来表示。`matrix` 是矩阵单元的指令数，`shared` 是共享内存的字节数。
+# 结果的 tile 是 16 个头乘 512 个数，整个循环里都留在寄存器中。每个 tile 的 token 一多，寄存器不够用，就会**溢出**（spill）到内存（`spills`，以及为此占用的 `stack` 字节），每一轮都如此。结果照样正确，所以只有这份报告能看出来：这时 `exit` 是 1。`matrix` 是矩阵单元的指令数，`shared` 是共享内存的字节数。
 #
 # ## 你的 kernel 写出文本
 #
-# tiny-mla 有 8 个头，潜在向量 64 个数，rope 键 16 个数。这里的上下文放得进一个 tile，所以四段里有三段是空的。
+# tiny-mla 有 8 个头，潜在向量有 64 个数，rope 键有 16 个数。这里的上下文放得进一个 tile，所以四段里有三段是空的。
 
 # %% tags=["claim-engine"]
 # needs Triton
@@ -975,11 +975,11 @@ assert texts[0] == texts[1]
 #
 # <details><summary>答案</summary>
 #
-# 分数不同的话，就不一定：几个大的分数，加起来可以和许多小的一样大。
+# 分数不同的话，就不一定：几个大分数的幂加起来，可以和许多小分数的一样大。
 #
 # </details>
 #
-# 再猜三个数。第一问：两段的 log-sum-exp 是 3 和 5，以 2 为底。第一段的权重是多少？第二问：DeepSeek-V2 有 128 个头，每个 program 负责 32 个头。每个潜在向量会被请求几次？第三问：一个模型有 64 个头，在一块 H100 上。一步里至少要有几个查询 token，它的解码才是计算受限的？
+# 再猜三个数。第一问：两段的 log-sum-exp 是 3 和 5，以 2 为底。第一段的权重是多少？第二问：DeepSeek-V2 有 128 个头，每个 program 负责 32 个头。每个潜在向量会被请求几次？第三问：一个有 64 个头的模型跑在一块 H100 上，拐点是 295.2（单位是 FLOP/B）。一步里至少要有几个查询 token，它的解码才是计算受限的？
 
 # %% tags=["self-check"]
 predict("11.weight", value=None)
@@ -1037,31 +1037,31 @@ predict("11.bound", value=None)
 # | `mla_decode` | `triton_decode_attention.py`，`_fwd_grouped_kernel_stage1` | `decode_attention.py`，`_fwd_grouped_kernel_stage1` | `BatchMLAPagedAttentionWrapper`，`flash_mla_with_kvcache` |
 # | 加载一次 | `IS_MLA`：`v = tl.trans(k)` | `HAS_MLA`：`v = tl.trans(k)` | FlashMLA：只有 `k_cache` |
 # | `combine` | `_fwd_kernel_stage2` | `_fwd_kernel_stage2` | `merge_states` |
-# | `num_splits` | 由最长的上下文决定；要求与 batch 无关时是 1 | `num_kv_splits`，每个请求一个，或者共用一个 | 启动之前先规划 |
+# | `num_splits` | 由最长的上下文决定；要求结果逐位不随 batch 变化时，固定为 1 | `num_kv_splits`，每个请求一个，或者共用一个 | 启动之前先规划 |
 # | log-sum-exp | 以 e 为底 | 以 e 为底 | FlashInfer：以 2 为底 |
 #
 # > **这一课没有说明的事**
 # >
 # > - 速度。解释器说明不了速度，这里也没有任何 GPU 上的时间。
-# > - 各个头分块重复请求的内容，L2 缓存能不能满足。
-# > - 预填充（它会展开），以及 int8 的潜在向量。引擎里两者都有。
-# > - 一次启动里有两个查询 token。这里的 kernel 只有一个。
+# > - 各个头分块重复请求的内容，L2 缓存能不能接住。
+# > - 预填充（要把潜在向量展开成 K 和 V），以及 int8 的潜在向量。引擎里两者都有。
+# > - 一次启动处理两个查询 token。这里的 kernel 只处理一个。
 #
 # ## 常见问题
 #
 # <details><summary>这样的话，结果会随 batch 变化吗？</summary>
 #
-# 如果段数随 batch 变化，最后几位数字会变：求和顺序不同，舍入就不同。要想在任何 batch 里每一位都相同，就把段数固定下来，代价是有处理器闲着。
+# 如果段数随 batch 变化，最后几位数字会变：求和顺序不同，舍入就不同。要想结果在任何 batch 里逐位相同，就把段数固定下来，代价是有处理器闲着。
 #
 # </details>
 # <details><summary>有滑动窗口怎么办？</summary>
 #
-# 切窗口里剩下的部分，不要切整个上下文。否则大多数段都在窗口之前，它们的 program 无事可做。引擎的 GQA kernel 就是这样做的。
+# 只切窗口内的部分，引擎的 GQA kernel 就是这样做的。不要切整个上下文，否则大多数段都在窗口之前，它们的 program 无事可做。
 #
 # </details>
 # <details><summary>为什么不让一个 program 负责全部 128 个头？</summary>
 #
-# 光是结果就会占满寄存器。FlashMLA 的一个 tile 是 64 个头，它的 64 乘 512 个结果占去一半寄存器，由两组线程手工分担，各管一半的列。Triton 做不到这么细。
+# 光是结果就会占满寄存器。FlashMLA 的一个 tile 是 64 个头，它的 64 乘 512 个结果占去一半寄存器，由手工安排的两组线程分担，各管一半的列。Triton 做不到这么细。
 #
 # </details>
 
@@ -1075,7 +1075,7 @@ predict("11.bound", value=None)
 # | term | Chinese | what people say | what it is |
 # |---|---|---|---|
 # | split-KV | KV 切分 | "flash-decoding" | several programs share the context of one sequence |
-# | log-sum-exp | 对数和指数 | "LSE" | logarithm of the sum of a part's powers |
+# | log-sum-exp | 指数和的对数 | "LSE" | logarithm of the sum of a part's powers |
 # | combine | 合并 | "reduce", "stage 2" | weighs parts by their log-sum-exps |
 # | head tile | 头分块 | "BLOCK_H" | query heads of one program |
 # | absorbed form | 吸收形式 | "MQA mode" | attention over latents as they are |
@@ -1086,17 +1086,17 @@ predict("11.bound", value=None)
 #
 # **Back:** [10 · Triton GQA decode kernel](lessons/10_triton_gqa.ipynb) · **Next:** [12 · Continuous batching](lessons/12_continuous_batching.ipynb)
 
-# %% [markdown] lang="zh" en="bc40d989"
-# ## 三句话小结
+# %% [markdown] lang="zh" en="e41f417a"
+# ## 三句话总结
 #
-# - 每一段留下结果和 log-sum-exp。按 2 的 log-sum-exp 次方加权，各段就合成整体，不管切成几段。
-# - 在潜在向量上，当过键的那个 tile 就是值：加载一次，用两次。头分块多了，会再次请求它。
-# - 每个头贡献 17/9 FLOP/B。128 个头、一个查询 token，刚好在 H100 的拐点之下。
+# - 每一段留下结果和 log-sum-exp。以 2 的 log-sum-exp 次方为权重，各段就合成整体，不管切成几段。
+# - 潜在向量的 tile 既是键，也是值：加载一次，用两次。头分块每多一个，就要再请求它一次。
+# - 每个头贡献 17/9 FLOP/B。128 个头、一个查询 token，略低于 H100 的拐点。
 #
 # | 术语 | 英文 | 常见的说法 | 含义 |
 # |---|---|---|---|
 # | KV 切分 | split-KV | “flash-decoding” | 几个 program 分担一个序列的上下文 |
-# | 对数和指数 | log-sum-exp | “LSE” | 一段里各个幂之和的对数 |
+# | 指数和的对数 | log-sum-exp | “LSE” | 一段里各个幂之和的对数 |
 # | 合并 | combine | “reduce”、“stage 2” | 按 log-sum-exp 给各段加权 |
 # | 头分块 | head tile | “BLOCK_H” | 一个 program 负责的查询头 |
 # | 吸收形式 | absorbed form | “MQA mode” | 直接在潜在向量上做注意力 |
