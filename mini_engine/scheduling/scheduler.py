@@ -25,6 +25,8 @@ from mini_engine.scheduling.preemption import PREEMPTIONS, Recompute
 from mini_engine.scheduling.queues import Queues
 from mini_engine.scheduling.request import Request, RequestStatus
 
+IN_VAIN = 1000  # times that make_room may find no room in one step, although nobody leaves
+
 
 class Scheduler(Queues):
     """Iteration-level scheduling of requests over the blocks of a KVCacheManager.
@@ -65,7 +67,7 @@ class Scheduler(Queues):
 
     def schedule_running(self, draft: Draft) -> None:
         """Give every running sequence its next tokens, in the order in which they started."""
-        running, position = self.running, 0
+        running, position, num_vain = self.running, 0, 0
         while position < len(running) and draft.budget > 0:
             request = running[position]
             num_missing = len(request.token_ids) - request.num_computed_tokens
@@ -75,7 +77,7 @@ class Scheduler(Queues):
             if yes("make_room", self.make_room(request, num_tokens, position, draft)):
                 draft.add_chunk(request, num_tokens)
                 position += 1
-            elif len(running) == num_running:
+            elif len(running) == num_running and (num_vain := num_vain + 1) == IN_VAIN:
                 raise ValueError(
                     f"make_room returned False for {request}, and nobody left: preempt one, or return True"
                 )

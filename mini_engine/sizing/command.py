@@ -177,7 +177,10 @@ def _known(find: Callable[[str], Any], name: str) -> Any:
     try:
         return find(name)
     except KeyError as error:
-        raise ValueError(error.args[0].replace("list_models()", "--list").replace("list_gpus()", "--list")) from None
+        told = error.args[0]
+        for function in ("list_models()", "list_gpus()"):
+            told = told.replace(function, "mini-engine size --list")
+        raise ValueError(told) from None
 
 
 _memory = option_types.one_of("nominal", "reported")

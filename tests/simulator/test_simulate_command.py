@@ -196,6 +196,11 @@ def test_ctrl_c_ends_a_sweep_at_once_and_says_so_once(workers):
     assert err == "mini-engine: interrupted\n"
 
 
+@pytest.mark.parametrize("option", ["--model", "--gpu"])
+def test_a_name_that_is_in_no_table_says_which_command_lists_them(command, option):
+    assert "All: mini-engine size --list" in command(*SMALL, option, "nope").err
+
+
 def test_a_pool_that_would_fill_the_memory_is_refused(command):
     result = command(*SMALL, "--num-blocks", "1000000000")
     assert result.status == 1

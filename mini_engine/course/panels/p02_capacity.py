@@ -206,6 +206,7 @@ def _arithmetic(s: Sizing) -> list[str]:
 
 
 PANEL_WORDS = {
+    "mini-engine size --list": "list_models()",
     "--list": "list_models()",
     "num_active_params=": "params, behind the comma, ",
     "num_params=": "params=",
