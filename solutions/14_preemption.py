@@ -1000,7 +1000,7 @@ my_tests = bugs_caught(my_tests, "14")
 #
 # </details>
 
-# %% [markdown] lang="en"
+# %% [markdown] lang="en" tags=["zh"]
 # ## In three lines
 #
 # - The one that started last goes, keeps its tokens, waits in front, and nobody can tell from its text.
