@@ -42,6 +42,11 @@ class Plan:
         return f"{self.gpus} x {self.gpu}, {self.num_blocks:,} blocks and a budget of {self.max_num_batched_tokens:,} tokens each"
 
 
+def plan_of(given: Plan | Mapping[str, Any]) -> Plan:
+    """A plan, or the fields of one."""
+    return given if isinstance(given, Plan) else Plan(**given)
+
+
 def most_blocks(gpu: str) -> int:
     """Blocks that fit beside the weights on one GPU, by the formulas of lesson 02."""
     sizing = size(get_model(MODEL), get_gpu(gpu), block=BLOCK_SIZE)
@@ -57,9 +62,11 @@ def trace(day: str) -> Trace:
 
 
 @cache
-def one_gpu(day: str, rate: float, gpu: str, num_blocks: int, budget: int, **options: Any) -> SimulationSummary:
-    """The busy half minute of one GPU that gets `rate` requests a second."""
-    requests = trace(day).head(max(2, round(rate * WINDOW))).at_rate(rate)
+def one_gpu(
+    day: str, rate: float, gpu: str, num_blocks: int, budget: int, *, seconds: float = WINDOW, **options: Any
+) -> SimulationSummary:
+    """The busy half minute, or so many seconds, of one GPU that gets `rate` requests a second."""
+    requests = trace(day).head(max(2, round(rate * seconds))).at_rate(rate)
     result = simulate(
         requests,
         model=MODEL,
@@ -74,7 +81,9 @@ def one_gpu(day: str, rate: float, gpu: str, num_blocks: int, budget: int, **opt
 
 
 def simulated(plan: Plan, day: str = DAYS[0]) -> SimulationSummary:
-    """One of the plan's GPUs: the others have the same to do."""
+    """One of the plan's GPUs: the others have the same to do. ValueError for a plan without GPUs."""
+    if plan.gpus < 1:
+        raise ValueError(f"gpus={plan.gpus}: a plan has at least one GPU")
     return one_gpu(day, RATE / plan.gpus, plan.gpu, plan.num_blocks, plan.max_num_batched_tokens)
 
 

@@ -121,20 +121,27 @@ def without_cache(prompt: Sequence[int], num_tokens: int) -> list[int]:
 CACHE_PIECES = ("07.grow", "08.cow", "09.match", "09.publish")
 SCHEDULER_PIECES = ("12.admit", "12.schedule", "13.chunk_size", "14.victim", "14.make_room", "14.recompute")
 FUNCTIONS = ("08.fork", "09.hash_block")
+OPTIONAL = ("12.admit",)
 PIECES = (*CACHE_PIECES, *SCHEDULER_PIECES, *FUNCTIONS)
 
 
 def assemble(mine: Mapping[str, Any] | None = None) -> tuple[type[Scheduler], type[KVCacheManager]]:
     """A scheduler and a cache made of the pieces that the lessons asked for: `mine` by their ids, else the course's own.
 
-    Each of `mine` is checked again. KeyError for an id that is no piece of an engine.
+    Each of `mine` is checked again; those that are used are printed. A reservation (12.admit) is used only if it is in
+    `mine`: with it hardly anybody is preempted. KeyError for an id that is no piece of an engine.
     """
     mine = dict(mine or {})
     known = {exercise.id: exercise for exercise in all_of(Exercise)}
     for id in mine:
         if id not in PIECES or id not in known:
             raise KeyError(f"{id!r} is no piece of an engine; those are {', '.join(p for p in PIECES if p in known)}")
-    chosen = {id: check(id, mine[id]) if id in mine else known[id].reference for id in PIECES if id in known}
+    chosen = {
+        id: check(id, mine[id]) if id in mine else known[id].reference
+        for id in PIECES
+        if id in known and (id in mine or id not in OPTIONAL)
+    }
+    print("yours:", ", ".join(id for id in mine if chosen[id] is mine[id]) or "none yet")
     cache: Any = _joined("MyCache", [chosen[id] for id in CACHE_PIECES if id in chosen], KVCacheManager)
     cache = with_fork(chosen["08.fork"], cache)
     hasher = hasher_of(chosen["09.hash_block"])

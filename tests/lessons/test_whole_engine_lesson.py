@@ -17,7 +17,7 @@ from mini_engine.course.check import run
 from mini_engine.course.exercise import Exercise, Prediction
 from mini_engine.course.exercises import all_of, answers15_engine, answers15_serve, e15_predictions, find
 from mini_engine.course.figures import new_figure
-from mini_engine.course.own_engine import PIECES, Arrival, EngineLab, VirtualClock, assemble, without_cache
+from mini_engine.course.own_engine import OPTIONAL, PIECES, Arrival, EngineLab, VirtualClock, assemble, without_cache
 from mini_engine.course.panels import p15_whole_engine as pictures
 from mini_engine.simulator import SimulationOptions, Simulator
 from mini_engine.simulator.ablation import Service, measure, rungs, rungs_alone
@@ -53,7 +53,7 @@ def test_own_engines_do_what_the_engine_does(answer, seed):
         assert got == want
 
 
-def test_a_learners_pieces_are_the_ones_that_run():
+def test_a_learners_pieces_are_the_ones_that_run(capsys):
     calls = []
     exercises = {exercise.id: exercise for exercise in all_of(Exercise)}
 
@@ -73,17 +73,19 @@ def test_a_learners_pieces_are_the_ones_that_run():
         )
 
     mine = {id: counting(id) for id in PIECES if id in exercises}
-    scheduler, cache = assemble(mine)
-    calls.clear()
     config = EngineConfig(num_blocks=9, block_size=4, max_num_batched_tokens=8, admission="first_chunk")
     prompts = [[1, 2, 3, 4, 5, 6, 7, 8, 9]] * 3
-    own = serve_all(Own(config, AuditBackend(), scheduler=scheduler, kv_manager=cache), prompts, n=2)
-    assert own[0] == serve_all(LLMEngine(config, AuditBackend()), prompts, n=2)[0]
-    assert set(mine) - set(calls) <= {
-        "14.victim",
-        "14.make_room",
-        "14.recompute",
-    }  # whoever is admitted with room stays
+    preemptions = []
+    for reserved in (True, False):
+        entered = {id: piece for id, piece in mine.items() if reserved or id not in OPTIONAL}
+        scheduler, cache = assemble(entered)
+        assert f"yours: {', '.join(entered)}\n" in capsys.readouterr().out
+        calls.clear()
+        own, stats = serve_all(Own(config, AuditBackend(), scheduler=scheduler, kv_manager=cache), prompts, n=2)
+        assert own == serve_all(LLMEngine(config, AuditBackend()), prompts, n=2)[0]
+        preemptions.append(stats.num_preemptions)
+        assert set(entered) - set(calls) <= ({"14.victim", "14.make_room", "14.recompute"} if reserved else set())
+    assert preemptions[0] < preemptions[1]  # who is admitted with room mostly stays
 
 
 def test_a_wrong_piece_is_replaced_and_an_unknown_one_is_an_error(capsys):
@@ -92,7 +94,9 @@ def test_a_wrong_piece_is_replaced_and_an_unknown_one_is_an_error(capsys):
             return [0]
 
     _, cache = assemble({"09.match": Nothing})
-    assert "[no] 09.match" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "[no] 09.match" in told
+    assert "yours: none yet" in told
     assert Nothing not in cache.__mro__
     with pytest.raises(KeyError, match=r"'09.bugs' is no piece of an engine; those are .*09\.match"):
         assemble({"09.bugs": Nothing})
@@ -180,6 +184,11 @@ def test_a_plan_that_fails_is_told_what_would_do():
     assert outcome.status == "no"
     assert "with these settings: 7 of them keep it on both days" in outcome.detail
     assert all(re.search(r"\d", line) for line in outcome.detail.splitlines())
+
+
+def test_a_plan_needs_a_gpu():
+    with pytest.raises(ValueError, match="gpus=0"):
+        service.share_met(Plan("l40s", 0, 14_000, 512))
 
 
 def test_blocks_that_fit_are_those_of_the_simulator():

@@ -70,6 +70,23 @@ class LooksBackwards(Executes):
         return super().complete(plan)[::-1]
 
 
+class LooksByName(Executes):
+    def complete(self, plan: StepPlan) -> list[Request]:
+        return sorted(super().complete(plan), key=lambda request: request.key)
+
+
+class OneTokenIsADecode(Executes):
+    def complete(self, plan: StepPlan) -> list[Request]:
+        requests = ((chunk, self.scheduler.requests[chunk[:2]]) for chunk in plan.chunks)
+        return [r for c, r in requests if c.num_tokens == 1 or c.start + c.num_tokens == r.num_tokens]
+
+
+class MovesForChunksOnly(Executes):
+    def move(self, plan: StepPlan) -> None:
+        if plan.chunks:
+            super().move(plan)
+
+
 class MovesNothing(Executes):
     def move(self, plan: StepPlan) -> None:
         pass
@@ -198,6 +215,76 @@ class ExceptionsOnly(EngineLab):
                 raise
             self.commit(plan, tokens)
         return self.told()
+
+
+class NotForExit(EngineLab):
+    """Knows Ctrl-C, and not that a process may be told to end."""
+
+    def step(self) -> list[RequestOutput]:
+        if self.scheduler.requests:
+            plan = self.plan()
+            try:
+                tokens = self.execute(plan)
+            except (Exception, KeyboardInterrupt) as error:
+                self.rollback(plan, error)
+                raise
+            self.commit(plan, tokens)
+        return self.told()
+
+
+class RollsBackACommit(EngineLab):
+    """Commits inside of the `try`: what is true already is to be taken back, and the error of that hides the first."""
+
+    def step(self) -> list[RequestOutput]:
+        if self.scheduler.requests:
+            plan = self.plan()
+            try:
+                self.commit(plan, self.execute(plan))
+            except BaseException as error:
+                self.rollback(plan, error)
+                raise
+        return self.told()
+
+
+class RollsBackWhatIsPlanned(EngineLab):
+    """Right: everything inside of the `try`, and a look whether there is a plan to take back."""
+
+    def step(self) -> list[RequestOutput]:
+        if self.scheduler.requests:
+            plan: Any = None
+            try:
+                plan = self.plan()
+                self.commit(plan, self.execute(plan))
+            except BaseException as error:
+                if self.scheduler.has_plan:
+                    self.rollback(plan, error)
+                raise
+        return self.told()
+
+
+class CommitsChunksOnly(EngineLab):
+    """A plan without chunks is not committed: whoever asked for no token never leaves."""
+
+    def step(self) -> list[RequestOutput]:
+        if self.scheduler.requests:
+            plan = self.plan()
+            try:
+                tokens = self.execute(plan)
+            except BaseException as error:
+                self.rollback(plan, error)
+                raise
+            if plan.chunks:
+                self.commit(plan, tokens)
+        return self.told()
+
+
+class AsksTwice(Steps):
+    """Asks for news before the step too, and drops them."""
+
+    def step(self) -> list[RequestOutput]:
+        if self.scheduler.requests:
+            self.told()
+        return super().step()
 
 
 class RollsBackNoPlan(EngineLab):

@@ -98,6 +98,21 @@ def one_a_step(engine: LLMEngine, arrivals: Sequence[Arrival], clock: Clock) -> 
     return outputs, refused
 
 
+def strictly_before(engine: LLMEngine, arrivals: Sequence[Arrival], clock: Clock) -> Served:
+    """Waits for one and lets it in, then looks for those who came before this moment."""
+    outputs: dict[str, Any] = {}
+    refused: list[str] = []
+    coming = deque(arrivals)
+    while coming or engine.has_unfinished_requests():
+        if not engine.has_unfinished_requests():
+            clock.wait_until(coming[0].time)
+            _drain_into(engine, coming.popleft(), refused)
+        while coming and coming[0].time < clock():
+            _drain_into(engine, coming.popleft(), refused)
+        outputs.update((output.request_id, output) for output in engine.step())
+    return outputs, refused
+
+
 def until_idle(engine: LLMEngine, arrivals: Sequence[Arrival], clock: Clock) -> Served:
     """Ends when the engine has nothing to do, though more are coming."""
     outputs: dict[str, Any] = {}
@@ -165,6 +180,23 @@ def refuses_nobody(engine: LLMEngine, arrivals: Sequence[Arrival], clock: Clock)
             engine.add_request(*coming.popleft()[1:])
         outputs.update((output.request_id, output) for output in engine.step())
     return outputs, []
+
+
+def refuses_on_any_error(engine: LLMEngine, arrivals: Sequence[Arrival], clock: Clock) -> Served:
+    outputs: dict[str, Any] = {}
+    refused: list[str] = []
+    coming = deque(arrivals)
+    while coming or engine.has_unfinished_requests():
+        if not engine.has_unfinished_requests():
+            clock.wait_until(coming[0].time)
+        while coming and coming[0].time <= clock():
+            arrival = coming.popleft()
+            try:
+                engine.add_request(*arrival[1:])
+            except Exception:
+                refused.append(arrival.request_id)
+        outputs.update((output.request_id, output) for output in engine.step())
+    return outputs, refused
 
 
 def forgets_the_refused(engine: LLMEngine, arrivals: Sequence[Arrival], clock: Clock) -> Served:

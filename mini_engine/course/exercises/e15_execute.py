@@ -11,7 +11,7 @@ from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises import answers15_engine as answers
 from mini_engine.course.expect import expect_equal, fail
 from mini_engine.course.own_engine import TimedAudit, VirtualClock, without_cache
-from mini_engine.scheduling import SampledToken, StepPlan
+from mini_engine.scheduling import Request, SampledToken, StepPlan
 
 MOST_STEPS = 200
 
@@ -50,7 +50,8 @@ def watched(engine: type[LLMEngine]) -> type[LLMEngine]:
         def execute(self, plan: StepPlan) -> Any:
             requests, backend = self.scheduler.requests, self.backend
             ends = {c[:2]: c.start + c.num_tokens == len(requests[c[:2]].token_ids) for c in plan.chunks}
-            want = sorted(key for key, complete in ends.items() if complete)
+            self.plan_now, self.complete_now = plan, [key for key, complete in ends.items() if complete]
+            want = [*self.complete_now]
             want += [(key[0], k) for key in want for k in range(1, requests[key].num_pending_branches + 1)]
             backend.calls.clear()
             got = super().execute(plan)
@@ -67,6 +68,17 @@ def watched(engine: type[LLMEngine]) -> type[LLMEngine]:
             calls += [f"execute({len(plan.chunks)} sequences)"] if plan.chunks else []
             expect_equal(backend.calls, calls, f"{shown(plan)}: what the backend was asked to do")
             return got
+
+        def sample(self, result: Any, requests: Sequence[Any]) -> Any:
+            requests = list(requests)
+            if not all(isinstance(request, Request) for request in requests):
+                fail(f"{shown(self.plan_now)}: sample", expected="sequences of self.scheduler.requests", got=requests)
+            asked = [f"{name}/{index}" for name, index in (request.key for request in requests)]
+            complete = [f"{name}/{index}" for name, index in self.complete_now]
+            expect_equal(
+                asked, complete, f"{shown(self.plan_now)}: for whom a token is sampled, in the order of the plan"
+            )
+            return super().sample(result, requests)
 
     return WatchedEngine
 
@@ -112,10 +124,11 @@ def _agree(*cases: tuple[dict[str, list[int]], int, dict[str, Any]]) -> Callable
 WHOLE: list[tuple[dict[str, list[int]], int, dict[str, Any]]] = [
     ({"a": [5]}, 1, {}),
     ({"a": [5, 9]}, 2, {}),
-    ({"a": [5, 9, 3], "b": [7]}, 3, {}),
+    ({"b": [5, 9, 3], "a": [7]}, 3, {}),
     ({"a": [1, 2, 3, 4], "b": [4, 3, 2, 1, 5], "c": [9]}, 4, {"max_num_seqs": 2}),
 ]
 CHUNKED: list[tuple[dict[str, list[int]], int, dict[str, Any]]] = [
+    ({"a": [5, 9]}, 1, {"max_num_batched_tokens": 1}),
     ({"a": [5, 9, 3]}, 1, {"max_num_batched_tokens": 2}),
     ({"a": [5, 9, 3, 8, 2, 1, 7], "b": [7, 7, 1]}, 3, {"max_num_batched_tokens": 3}),
 ]
@@ -141,6 +154,8 @@ def _branches(candidate: type[LLMEngine]) -> None:
 def _empty(candidate: type[LLMEngine]) -> None:
     got = serve(candidate, {"a": [5, 9]}, greedy(0))
     expect_equal(got, {"a": [[]]}, "a prompt that asks for no token (max_tokens=0)")
+    engine: Any = watched(candidate)(EngineConfig(num_blocks=4, block_size=4), Logged())
+    engine.execute(StepPlan(cache_ops=(CacheOp("copy", 0, 1),)))
 
 
 TOKEN, PARTLY, ORDER, NOTHING = (
@@ -165,11 +180,14 @@ EXECUTE = Exercise(
         Mutant("decodes only", answers.SamplesDecodesOnly, TOKEN, "A prompt of two tokens has a next token as well."),
         Mutant("ends of prompts only", answers.SamplesAfterThePrompt, TOKEN, "Every decode is complete too."),
         Mutant("backwards", answers.LooksBackwards, TOKEN, "Row k of the logits belongs to the k-th of them."),
+        Mutant("by name", answers.LooksByName, TOKEN, "b was there before a: the rows of the logits stand in the order of the plan."),
         Mutant("a pass for each chunk", answers.OnePassEach, TOKEN, "The weights are to be read once for all."),
         Mutant("all chunks", answers.SamplesAll, PARTLY, "The token behind half a prompt is nobody's next token."),
+        Mutant("one token is a decode", answers.OneTokenIsADecode, PARTLY, "With a small budget the chunk of a prompt has one token as well."),
         Mutant("moves nothing", answers.MovesNothing, ORDER, "The copy that a branch writes to stays empty."),
         Mutant("moves afterwards", answers.MovesAfterwards, ORDER, "The pass has read and written the wrong block by then."),
         Mutant("moves in reverse", answers.MovesInReverse, ORDER, "A block may be copied again after it was filled."),
+        Mutant("moves nothing without chunks", answers.MovesForChunksOnly, NOTHING, "A block that goes to the host goes, whoever computes."),
         Mutant("a pass over nothing", answers.ComputesNothing, NOTHING, "Whoever asks for no token costs no pass."),
     ],
     alternatives=[answers.ExecutesByRows],

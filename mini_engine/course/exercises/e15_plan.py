@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from mini_engine.course import capacity_plan as service
@@ -18,8 +19,10 @@ MOST_GPUS = 1000
 def read(make: Callable[[], Any]) -> Plan:
     """What the learner's function returns, as a plan."""
     given = make()
+    if type(given) is Plan:
+        given = asdict(given)
     if type(given) is not dict or sorted(map(str, given)) != sorted(FIELDS):
-        fail("my_plan()", expected=f"a dict with {', '.join(FIELDS)}", got=given)
+        fail("my_plan()", expected=f"a service.Plan, or a dict with {', '.join(FIELDS)}", got=given)
     for name, kind in FIELDS.items():
         if type(given[name]) is not kind or (kind is int and not 1 <= given[name] <= 10**9):
             fail(
@@ -82,8 +85,8 @@ def _cheap(make: Callable[[], Any]) -> None:
 PLAN_, FITS, KEEPS, AGAIN, CHEAP = (
     "is a plan",
     "the blocks fit on the card",
-    "keeps the promise on the day that you have seen",
-    "keeps it on a day that you have not seen",
+    "keeps the promise on this day",
+    "keeps it on another day",
     "costs little more than the least",
 )
 
@@ -111,6 +114,6 @@ PLAN = Exercise(
         Mutant("ten of them", answers.changed(gpus=10, max_num_batched_tokens=2048), CHEAP, "Three GPUs pay for a budget that nobody tuned."),
         Mutant("the wrong kind", answers.changed(gpu="a100-80gb-sxm", num_blocks=29_000), CHEAP, "It keeps the promise, and costs 12.6."),
     ],
-    alternatives=[answers.two_h100, answers.seven_l40s_half_the_blocks],
+    alternatives=[answers.two_h100, answers.seven_l40s_half_the_blocks, lambda: Plan(**answers.seven_l40s())],
     seconds=60.0,
 )  # fmt: skip

@@ -134,10 +134,19 @@ TOGETHER = 83
 
 PRODUCT = Prediction(
     "15.product",
-    "On one simulated service, paging alone carries 1.0 times the load of a static batch in reserved memory, iteration-level scheduling 11.3 times, chunking 11.3 times, and a prefix cache 1.0 times. How many times do all four carry together?",
+    "On one simulated service, paging alone carries 1.0 times the load of a static batch in reserved memory, iteration-level scheduling 11.3 times, chunking (which is iteration-level too) 11.3 times, and a prefix cache 1.0 times. How many times do all four carry together?",
     TOGETHER,
     "times",
     mistakes=[
+        (1, "Then one could leave all of them out. Iteration-level scheduling alone carries more."),
+        (
+            100,
+            "No sum and no product of these four gives the answer. Ask what happens when blocks can be shared and nobody waits for a batch.",
+        ),
+        (
+            50,
+            "No sum and no product of these four gives the answer. Ask what happens when blocks can be shared and nobody waits for a batch.",
+        ),
         (128, "That is the product. Chunking alone is iteration-level scheduling too: the gain was counted twice."),
         (127.7, "That is the product. Chunking alone is iteration-level scheduling too: the gain was counted twice."),
         (11.3, "Two of them do nothing alone. Together they do."),

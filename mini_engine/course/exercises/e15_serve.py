@@ -9,7 +9,7 @@ from mini_engine import EngineConfig, LLMEngine, RequestOutput
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises import answers15_serve as answers
 from mini_engine.course.exercises.e15_execute import greedy
-from mini_engine.course.expect import expect_equal, fail
+from mini_engine.course.expect import expect_equal, expect_raises, fail
 from mini_engine.course.own_engine import Arrival, Clock, TimedAudit, VirtualClock, without_cache
 
 Serve = Callable[[LLMEngine, Sequence[Arrival], Clock], Any]
@@ -58,8 +58,11 @@ def served(serve: Serve, arrivals: Sequence[Arrival]) -> tuple[dict[str, list[in
     clock = Waits()
     engine = Door(clock)
     got = serve(engine, list(arrivals), clock)
-    if type(got) is not tuple or len(got) != 2 or type(got[0]) is not dict or type(got[1]) is not list:
-        fail(shown(arrivals), expected="(a dict of outputs, a list of the refused)", got=got)
+    if type(got) is not tuple or len(got) != 2:
+        fail(shown(arrivals), expected="two things: a dict of outputs, a list of the refused", got=type(got).__name__)
+    for words, value, kind in (("the outputs", got[0], dict), ("the refused", got[1], list)):
+        if type(value) is not kind:
+            fail(f"{shown(arrivals)}: {words}", expected=f"a {kind.__name__}", got=f"a {type(value).__name__}")
     tokens = {name: list(output.outputs[0].token_ids) for name, output in got[0].items()}
     return tokens, got[1], engine, clock
 
@@ -74,7 +77,8 @@ def arrivals_at(*times: float, lengths: Sequence[int] = (6,)) -> list[Arrival]:
 
 
 AT_ONCE = [arrivals_at(0), arrivals_at(0, 0, 0)]
-BUSY = [arrivals_at(0, 0.6), arrivals_at(0, 0.1, 0.6, 0.6, 0.7)]
+BUSY = [arrivals_at(0, 0.6), arrivals_at(0, 0.5), arrivals_at(0, 0.1, 0.6, 0.6, 0.7)]
+TOGETHER = arrivals_at(0, 0)
 GAPS = [arrivals_at(2.0), arrivals_at(0, 9.0), arrivals_at(0, 0.5, 30.0, 30.0, 31.0)]
 
 
@@ -96,11 +100,15 @@ def _after_their_time(serve: Serve) -> None:
 
 
 def _at_the_next_step(serve: Serve) -> None:
-    for arrivals in BUSY:
+    for arrivals in (TOGETHER, *BUSY):
         _, _, engine, _ = served(serve, arrivals)
         boundaries = [*engine.steps, engine.clock()]
         want = {a.request_id: min(t for t in boundaries if t >= a.time) for a in arrivals}
-        expect_equal(engine.came, want, f"{shown(arrivals)}: when each was queued, at the first step after it came")
+        began = ", ".join(f"{t:g}" for t in engine.steps[:8])
+        case = f"{shown(arrivals)}; your first steps began at {began} s"
+        expect_equal(
+            engine.came, want, f"{case}:\nwhen each was queued, before the first step that began when it was there"
+        )
 
 
 def _gaps(serve: Serve) -> None:
@@ -122,12 +130,23 @@ def _refused(serve: Serve) -> None:
         expect_equal(refused, ["b"], f"{case}: refused")
 
 
-ANSWERS, TIME, JOIN, WAIT, REFUSE = (
+class Breaks(Door):
+    def add_request(self, *args: Any, **options: Any) -> None:
+        raise RuntimeError("the engine is broken")
+
+
+def _other_errors(serve: Serve) -> None:
+    clock = VirtualClock()
+    expect_raises(RuntimeError, lambda: serve(Breaks(clock), arrivals_at(0), clock), "add_request raises RuntimeError")
+
+
+ANSWERS, TIME, JOIN, WAIT, REFUSE, OTHERS = (
     "everybody gets the whole answer",
     "nobody is queued before it comes",
     "who comes joins at the next step",
     "it waits for the next one while nobody is there",
     "one that could never run is refused, and the others go on",
+    "another error is nobody's refusal",
 )
 
 SERVE = Exercise(
@@ -141,6 +160,7 @@ SERVE = Exercise(
         Property(JOIN, _at_the_next_step),
         Property(WAIT, _gaps),
         Property(REFUSE, _refused),
+        Property(OTHERS, _other_errors),
     ],
     mutants=[
         Mutant("what was said first", answers.first_outputs, ANSWERS, "Outputs are cumulative: the last one is the answer."),
@@ -148,11 +168,13 @@ SERVE = Exercise(
         Mutant("one after the other", answers.one_after_the_other, JOIN, "The engine batches only what it knows of."),
         Mutant("when all are done", answers.when_all_are_done, JOIN, "That is static batching, built around an engine that can do better."),
         Mutant("one a step", answers.one_a_step, JOIN, "Two that come together can start together."),
+        Mutant("the first of those who come together", answers.strictly_before, JOIN, "Two that come at one time have both come."),
         Mutant("until idle", answers.until_idle, WAIT, "A pause is not the end."),
         Mutant("watches the clock", answers.watches_the_clock, WAIT, "On a virtual clock nobody moves the time on; on a real one a core burns."),
         Mutant("steps while idle", answers.steps_while_idle, WAIT, "It wakes up for nothing."),
         Mutant("refuses nobody", answers.refuses_nobody, REFUSE, "One bad request ends the service for all."),
         Mutant("forgets the refused", answers.forgets_the_refused, REFUSE, "Somebody waits for that answer."),
+        Mutant("refuses on any error", answers.refuses_on_any_error, OTHERS, "A broken engine would refuse everybody, in silence."),
     ],
     alternatives=[answers.by_number],
 )  # fmt: skip

@@ -63,6 +63,11 @@ def answered(engine: LLMEngine, case: str, prompts: dict[str, list[int]] = PROMP
 
 
 def _serves(candidate: type[LLMEngine]) -> None:
+    engine = engine_of(candidate, Breaks(), {})
+    engine.add_request("a", [5], greedy(0))
+    expect_equal(
+        finish(engine, "a prompt [5], no token asked for"), {"a": []}, "a prompt [5], no token asked for: answers"
+    )
     for prompts in ({"a": [5]}, PROMPTS):
         case = f"prompts {prompts}, blocks of 4, a budget of 4 tokens"
         engine = engine_of(candidate, Breaks(), prompts)
@@ -111,18 +116,25 @@ class NoMemory(Scheduler):
         raise MemoryError("planning failed")
 
 
-def _planning_fails(candidate: type[LLMEngine]) -> None:
-    engine, case = (
-        engine_of(candidate, Breaks(), scheduler=NoMemory),
-        "the scheduler raises MemoryError('planning failed')",
-    )
-    try:
-        engine.step()
-    except MemoryError:
-        return
-    except Exception as error:
-        fail(f"{case}: step()", expected="MemoryError", got=f"{type(error).__name__}: {error}")
-    fail(f"{case}: step()", expected="MemoryError", got="no error")
+class Committed(Scheduler):
+    def commit(self, *args: Any) -> Any:
+        super().commit(*args)
+        raise MemoryError("committing failed at its end")
+
+
+def _outside_the_pass(candidate: type[LLMEngine]) -> None:
+    for scheduler, words in ((NoMemory, "planning failed"), (Committed, "committing failed at its end")):
+        engine, case = (
+            engine_of(candidate, Breaks(), scheduler=scheduler),
+            f"the scheduler raises MemoryError({words!r})",
+        )
+        try:
+            engine.step()
+        except MemoryError:
+            continue
+        except Exception as error:
+            fail(f"{case}: step()", expected="MemoryError", got=f"{type(error).__name__}: {error}")
+        fail(f"{case}: step()", expected="MemoryError", got="no error")
 
 
 class Counted(Scheduler):
@@ -145,14 +157,19 @@ def _aborted(candidate: type[LLMEngine]) -> None:
     told = [(output.request_id, output.outputs[0].finish_reason) for output in engine.step()]
     expect_equal(told, [("a", "abort")], case)
     expect_equal(engine.has_unfinished_requests(), False, f"{case}: is anything left")
+    engine, case = engine_of(candidate, Breaks()), f"prompts {PROMPTS}; after one step a is aborted, b goes on; step()"
+    engine.step()
+    engine.abort("a")
+    ended = [output.request_id for output in engine.step() if output.finished]
+    expect_equal(ended, ["a"], f"{case}: who hears of the end")
 
 
 ANSWERS, EVERY, FAILS, INTERRUPT, PLANNING, IDLE, ABORTED = (
     "plans, executes and commits to the last token",
     "tells of every new token",
     "a failed pass is taken back, and its error comes through",
-    "Ctrl-C in the middle is taken back too",
-    "an error in planning comes through as it is",
+    "Ctrl-C or an exit in the middle is taken back too",
+    "an error in planning or committing comes through as it is",
     "nothing is planned while nobody is there",
     "who was aborted hears of it",
 )
@@ -166,8 +183,8 @@ STEP = Exercise(
         Property(ANSWERS, _serves),
         Property(EVERY, _tells_every_token),
         Property(FAILS, _breaks(RuntimeError("out of memory"))),
-        Property(INTERRUPT, _breaks(KeyboardInterrupt("Ctrl-C"))),
-        Property(PLANNING, _planning_fails),
+        Property(INTERRUPT, _breaks(KeyboardInterrupt("Ctrl-C"), SystemExit("the process ends"))),
+        Property(PLANNING, _outside_the_pass),
         Property(IDLE, _idle),
         Property(ABORTED, _aborted),
     ],
@@ -179,9 +196,13 @@ STEP = Exercise(
         Mutant("tries again", answers.TriesAgain, FAILS, "A step that always fails would be tried for ever, in silence."),
         Mutant("commits anyway", answers.CommitsAnyway, FAILS, "What was not computed counts as computed."),
         Mutant("exceptions only", answers.ExceptionsOnly, INTERRUPT, "KeyboardInterrupt is no Exception."),
+        Mutant("not for an exit", answers.NotForExit, INTERRUPT, "SystemExit is no Exception, either."),
+        Mutant("rolls back a commit", answers.RollsBackACommit, PLANNING, "A committed plan is true: there is nothing to take back."),
+        Mutant("commits chunks only", answers.CommitsChunksOnly, ANSWERS, "Whoever asked for no token waits for ever."),
+        Mutant("asks twice", answers.AsksTwice, ABORTED, "told() tells everything once."),
         Mutant("rolls back no plan", answers.RollsBackNoPlan, PLANNING, "There is nothing to take back, and the first error is hidden."),
         Mutant("plans when idle", answers.PlansWhenIdle, IDLE, "A server that waits would plan all night."),
         Mutant("tells of running ones only", answers.TellsOfRunningOnly, ABORTED, "Whoever waits for the aborted one waits for ever."),
     ],
-    alternatives=[answers.StepsWithElse],
+    alternatives=[answers.StepsWithElse, answers.RollsBackWhatIsPlanned],
 )  # fmt: skip

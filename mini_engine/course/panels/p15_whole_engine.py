@@ -27,7 +27,7 @@ def life_of_a_step() -> tuple[str, str]:
         ("match, allocate", "blocks for it", "07 08 09"),
         ("execute", "one forward pass", "01 04 05 10 11"),
         ("sample", "token, or none", "01"),
-        ("commit", "now it counts", "15"),
+        ("commit", "now it counts", "12 15"),
     ]
     shapes, words = [], []
     for i, (name, what, lessons) in enumerate(parts):
@@ -91,7 +91,7 @@ def load(figure: Figure, rate: int, budget: int) -> str:
     assert now.tpot is not None
     assert now.compute_utilization is not None
     return (
-        f"{rate} requests/s come, a budget of {budget:,} tokens: {kept(rate, budget):.2f} of them in time; TTFT p99 {now.ttft.p99:.2f} s, "
+        f"{rate} requests/s come, a budget of {budget:,} tokens: {kept(rate, budget):.2f} of them in time; TTFT p90 {now.ttft.p90:.2f} s, "
         f"TPOT p90 {1000 * now.tpot.p90:.0f} ms; {now.mean_in_system:.1f} there on average, {now.peak_block_utilization:.0%} of the "
         f"blocks at most, {now.compute_utilization:.0%} of the peak FLOP/s"
     )
