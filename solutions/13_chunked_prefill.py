@@ -1024,7 +1024,7 @@ predict("13.steps", value=None)
 # **Back:** [12 · Continuous batching](lessons/12_continuous_batching.ipynb) · **Next:** [14 · Preemption](lessons/14_preemption.ipynb)
 
 # %% [markdown] lang="zh" en="7d9f5bc7"
-# ## 三句话小结
+# ## 三句话总结
 #
 # - 整个算 32,768 个 token 的提示词，所有人都要停一秒多。切成 chunk，读者就能一直往下读。
 # - 切成 chunk，计算量一点不变，只是要重读前缀。真正的代价是每一步的固定开销，以及为很少的 token 读一遍权重。

@@ -1023,7 +1023,7 @@ my_tests = bugs_caught(my_tests, "14")
 # **Back:** [13 · Chunked prefill](lessons/13_chunked_prefill.ipynb) · **Next:** [15 · The whole engine](lessons/15_whole_engine.ipynb)
 
 # %% [markdown] lang="zh" en="780b5e8c"
-# ## 三句话小结
+# ## 三句话总结
 #
 # - 最后开始的先走，token 留着，排在队列前面等；从文本上谁也看不出来。
 # - 排第一的总能前进，所以不会有活锁。
