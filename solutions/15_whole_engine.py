@@ -20,7 +20,7 @@
 #
 # 学完这一课，你能够：
 #
-# - 写出引擎的一步，出了错也不垮，并用自己写的零件服务一个真实的模型；
+# - 写出引擎的一步，出了错也不垮，并用自己写的零件跑起一个真实的模型；
 # - 说出课程里的每个想法对一项服务有多大用处，以及这些收益为什么不能相乘；
 # - 读懂 vLLM 的源码，并用模拟器为一份服务方案辩护。
 
@@ -49,7 +49,7 @@ from mini_engine.workload import load_trace
 # %% [markdown] lang="zh" en="881f539e"
 # ## 痛点
 #
-# 很多人会在模型外面写这样一个循环。三个用户正在接受服务，中途 GPU 内存不够了，就那么一次。
+# 很多人会在模型外面套这样一个循环。现在有三个用户。中途 GPU 的显存不够了，只发生一次。
 
 
 # %% tags=["claim-failed-step"]
@@ -101,11 +101,11 @@ print("tokens that each has got:", {name: len(tokens) for name, tokens in answer
 # **commit**, and everything becomes true, or **roll back**, as if nothing had been planned.
 
 # %% [markdown] lang="zh" en="f10d9189"
-# 不过是一次前向失败，从此谁也得不到服务。调度器为这一步分配了块，排好了分块，这一步却没有发生，也没有人告诉它。
+# 失败的只是一轮前向，从此谁也得不到服务。调度器已经为这一步分配了块，排好了分块；这一步却没有发生，也没有谁通知它。
 #
 # ## 一步
 #
-# 所以一步有两种结局。**计划**（plan）：块换了主人，什么也没算。**执行**（execute）：后端来计算。然后要么**提交**（commit），一切生效；要么**回滚**（rollback），就像从来没有计划过。
+# 所以一步有两种结局。先**计划**（plan）：块换了主人，但什么也还没算。再**执行**（execute）：由后端计算。然后要么**提交**（commit），一切生效；要么**回滚**（rollback），就像从来没有计划过。
 
 # %% tags=["diagram"]
 svg(*pictures.life_of_a_step())
@@ -114,7 +114,7 @@ svg(*pictures.life_of_a_step())
 # First a guess.
 
 # %% [markdown] lang="zh" en="e23cd181"
-# 先猜一猜。一个 100 个 token 的提示词，每步算 16 个 token。第三步失败了。之后有多少个 token 记为已算？
+# 先猜一猜。提示词有 100 个 token，每步算 16 个。第三步失败了。失败之后，有多少个 token 算作已经算完？
 
 # %%
 predict("15.rollback", value=None)
@@ -144,14 +144,14 @@ predict("15.rollback", value=None)
 #
 # 写 `execute(self, plan)`。`EngineLab` 就是拆开的引擎：
 #
-# - `self.backend.apply_ops(plan.cache_ops)` 搬动块。它要最先做：前向要读搬过来的内容。
-# - `self.build(plan)` 生成数组，`self.backend.execute(arrays)` 对所有分块只跑**一次**前向。
-# - 一个分块是 `(request_id, index, start, num_tokens)`。它的序列是 `sequence = self.scheduler.requests[request_id, index]`，序列已知的 token 有 `sequence.num_tokens` 个。
-# - `self.sample(result, sequences)` 给每个序列采样一个 token。只把**最后一个已知 token** 在这一步算到的序列交给它，按计划里的顺序。
+# - `self.backend.apply_ops(plan.cache_ops)` 搬动块。这要最先做：前向要读搬过来的内容。
+# - `self.build(plan)` 生成数组，`self.backend.execute(arrays)` 把所有分块放在一起，只跑**一轮**前向。
+# - 一个分块是 `(request_id, index, start, num_tokens)`。它所属的序列是 `sequence = self.scheduler.requests[request_id, index]`，这个序列已知的 token 有 `sequence.num_tokens` 个。
+# - `self.sample(result, sequences)` 给传入的每个序列各采样一个 token。只传这样的序列：它的**最后一个已知 token** 正好在这一步算到。顺序和计划里的一样。
 #
-# 返回 `sample` 返回的东西。没有分块的计划不跑前向，返回 `{}`。
+# 返回 `sample` 的返回值。计划里没有分块，就不跑前向，返回 `{}`。
 #
-# 小例子：提示词有 3 个 token，token 预算是 2。第一个分块得不到 token，第二个得到一个。
+# 小例子：提示词有 3 个 token，token 预算是 2。第一个分块得不到 token，第二个分块得到一个。
 
 
 # %% exercise="MyExecute"
@@ -211,12 +211,12 @@ MyExecute = check("15.execute", MyExecute)
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 先执行搬动。没有分块就返回 `{}`。收集 `start + num_tokens` 等于 `sequence.num_tokens` 的序列。然后生成数组、执行、采样。
+# 先搬动块。没有分块就返回 `{}`。收集 `start + num_tokens` 等于 `sequence.num_tokens` 的序列。然后生成数组、执行、采样。
 #
 # </details>
 # <details><summary>提示 3：“who is computed in part gets none”这一项不通过</summary>
 #
-# 半个提示词没有下一个 token。只给算完的序列采样，按它们的分块的顺序。
+# 提示词只算了一半，就没有下一个 token。只给算完的序列采样，顺序和分块的顺序一样。
 #
 # </details>
 #
@@ -224,11 +224,11 @@ MyExecute = check("15.execute", MyExecute)
 #
 # 难度 3/5 · 重要性 5/5 · 15 分钟 · 大约 10 行
 #
-# 写 `step(self)`。你手里有 `self.plan()`、你写的 `self.execute(plan)`、`self.commit(plan, tokens)`、`self.rollback(plan, error)`，还有 `self.told()`：所有有变化的请求的输出。
+# 写 `step(self)`。可用的有 `self.plan()`、你写的 `self.execute(plan)`、`self.commit(plan, tokens)`、`self.rollback(plan, error)`，还有 `self.told()`：它返回所有有变化的请求的输出。
 #
-# - `self.scheduler.requests` 为空时，什么也不计划。`told()` 仍然可能有内容：有人被中止了。
-# - 前向失败就回滚，并让错误继续传给调用者。Ctrl-C 和退出也算：它们不是 `Exception`。
-# - 计划或提交时出的错，原样传给调用者：没有东西可以收回。
+# - `self.scheduler.requests` 为空时，不做计划。`told()` 仍然可能有内容：也许有请求被中止了。
+# - 前向失败就回滚，并让错误继续传给调用者。Ctrl-C 和退出也算失败，但它们不属于 `Exception`。
+# - 计划或提交时出的错，原样传给调用者：没有什么要收回的。
 
 
 # %% exercise="MyEngine"
@@ -286,12 +286,12 @@ MyEngine = check("15.step", MyEngine)
 # %% [markdown] lang="zh" en="8fb264ea"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# `try` 只包住 `execute`。单独一个 `raise` 会把捕获的错误继续抛出去。
+# `try` 只包住 `execute`。单写一个 `raise`，会把捕获的错误继续抛出去。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 如果有人在：计划；尝试执行；遇到 `BaseException` 就回滚并抛出；然后提交。无论如何都返回 `told()`。
+# 如果有请求在：先计划，再尝试执行。遇到 `BaseException` 就回滚并继续抛出；没有出错就提交。不论有没有请求，最后都返回 `told()`。
 #
 # </details>
 # <details><summary>提示 3：“an error in planning or committing comes through as it is”这一项不通过</summary>
@@ -302,7 +302,7 @@ MyEngine = check("15.step", MyEngine)
 #
 # ## 你的零件
 #
-# `assemble` 用你写的东西搭出调度器和缓存。把你的类粘贴到下一个单元格，每粘一个，就在它下面按检查里的 id 登记：`mine["09.match"] = MyMatch`。有两个类都叫 `MyScheduler`，这样一个也不会丢。
+# `assemble` 用你写的类搭出调度器和缓存。把这些类粘贴到下一个单元格，每粘一个，就紧接着在下面按检查里的 id 登记：`mine["09.match"] = MyMatch`。有两个类都叫 `MyScheduler`，这样登记，哪个也不会丢。
 #
 # | 课 | id |
 # |---|---|
@@ -311,7 +311,7 @@ MyEngine = check("15.step", MyEngine)
 # | 12、13 | `12.schedule`、`12.admit`、`13.chunk_size` |
 # | 14 | `14.victim`、`14.make_room`、`14.recompute` |
 #
-# 没有留下来的，由课程自己的零件顶替。只有 `12.admit` 这时不装上：有了预留，几乎谁也不会被抢占。
+# 你没有保留的零件，由课程自己的顶替。只有 `12.admit` 例外，你没有就不装：它会为请求预留空间，装上以后几乎不会发生抢占。
 
 # %% tags=["claim-own-pieces"]
 # What your classes need
@@ -369,22 +369,22 @@ print(f" {told.num_prefix_hit_tokens} tokens found in the cache")
 # - Return `(outputs, refused)`: a dict of each request's last output by its id, and a list of the ids that were refused.
 
 # %% [markdown] lang="zh" en="ddd2b75e"
-# 同样的失败，这次每个人都得到了服务，一个 token 也不差。在紧张的池子里，每个零件都轮得到上场。
+# 同样的失败，这次每个用户都得到了服务，一个 token 也不差。池子很紧的那个例子里，每个零件都上了场。
 #
 # ## 请求想来就来
 #
-# 服务器的请求是陆续到来的，别人还在运行，就要让新来的进来。
+# 服务器的请求是陆续到来的。别的请求还在运行，就要让新来的进来。
 #
-# ## 练习 15.3 - 来了就服务
+# ## 练习 15.3 - 随到随处理
 #
 # 难度 3/5 · 重要性 4/5 · 15 分钟 · 大约 15 行
 #
-# 写 `serve(engine, arrivals, clock)`。`arrivals` 是 `(time, request_id, prompt, params)` 的列表，按时间排好。`clock()` 是现在的时间，`clock.wait_until(t)` 等到时刻 t。
+# 写 `serve(engine, arrivals, clock)`。`arrivals` 是 `(time, request_id, prompt, params)` 的列表，按时间排好。`clock()` 返回现在的时间，`clock.wait_until(t)` 等到时刻 t。
 #
-# - 每一步之前，把已经来的都用 `engine.add_request(request_id, prompt, params)` 排进队列。
-# - 对永远跑不了的请求，`add_request` 抛出 `ValueError`。记下它的 id，继续。其他错误都传给调用者。
-# - 没有人在时，等下一个到来。不要空走一步，也不要绕着圈问时钟。
-# - 返回 `(outputs, refused)`：一个字典，按 id 存每个请求的最后一次输出；一个列表，是被拒绝的 id。
+# - 每一步之前，把已经到来的请求都用 `engine.add_request(request_id, prompt, params)` 排进队列。
+# - 对永远跑不了的请求，`add_request` 会抛出 `ValueError`。记下它的 id，继续。其他错误都传给调用者。
+# - 引擎里没有请求时，等下一个到来。不要空走一步，也不要循环着反复查时钟。
+# - 返回 `(outputs, refused)`：前者是字典，按 id 存每个请求的最后一次输出；后者是列表，存被拒绝的 id。
 
 
 # %% exercise="serve"
@@ -436,23 +436,23 @@ serve = check("15.serve", serve)
 # %% [markdown] lang="zh" en="3c5e8990"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# 只要还有人没来，**或者** `engine.has_unfinished_requests()`，循环就继续。
+# 只要还有请求没到，**或者** `engine.has_unfinished_requests()` 为真，循环就继续。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 没有人在？等到第一个到来的时刻。然后，从列表开头取，只要它的时间已到。再走一步，把每个输出存到它的 id 下：后来的替换先来的。
+# 引擎里没有请求？等到下一个到来的时刻。然后从列表开头取，开头那个的时间到了就取出来，直到没到时间的为止。再走一步，把每个输出存到它的 id 下：同一个请求，后一次输出覆盖前一次。
 #
 # </details>
 # <details><summary>提示 3：“who comes joins at the next step”这一项不通过</summary>
 #
-# 每一步之前都要看看谁来了，不能只在引擎空闲时看。而且已经来的要全部放进来，不是只放一个。
+# 每一步之前都要看看谁来了，不能只在引擎空闲时看。而且已经到来的要全部放进来，不能只放一个。
 #
 # </details>
 #
 # ## 一个真实的模型
 #
-# 你的引擎、你的调度器、你的缓存：一秒之内来了六个请求。旁边是课程的引擎，还有 transformers，它一个接一个地处理提示词。
+# 你的引擎、你的调度器、你的缓存：一秒之内来了六个请求。拿来对照的是课程的引擎和 transformers，后者一个接一个地处理提示词。
 
 
 # %% tags=["claim-real-model", "nbval-ignore-output"]
@@ -524,11 +524,11 @@ else:
 # `LLM` and `SamplingParams` carry vLLM's names. Change one import, and the name of the model:
 
 # %% [markdown] lang="zh" en="94442889"
-# 三者写出的文字相同。这些速率只来自一次运行，在你的机器上，只有几个短提示词。公平的比较要靠基准测试：`benchmarks/engine_cpu.py` 用很多请求来做，并把结果存下来。
+# 三者写出的内容相同。这些速率只来自你的机器上的一次运行，只有几个短提示词。公平的比较要靠基准测试：`benchmarks/engine_cpu.py` 用很多请求来测，并把结果存下来。
 #
 # ## 同一段脚本，换到 vLLM 上
 #
-# `LLM` 和 `SamplingParams` 用的就是 vLLM 的名字。改一行 import，再改模型的名字：
+# `LLM` 和 `SamplingParams` 用的就是 vLLM 的名字。只要改一行 import，再改模型的名字：
 
 # %% tags=["claim-one-import"]
 # with vLLM: from vllm import LLM, SamplingParams
@@ -554,16 +554,16 @@ for output in llm.generate(["The captain stood", "It was a bright day"], params)
 #   is what is used of the slots taken.
 
 # %% [markdown] lang="zh" en="6cb9ce1f"
-# 不同的地方：缓存的大小，这里由 `kv_cache_bytes` 或 `num_blocks` 决定，那里由 `gpu_memory_utilization` 或 `kv_cache_memory_bytes` 决定。进度条这里叫 `progress`，那里叫 `use_tqdm`。其余的列在 [Reading vLLM](docs/reading_vllm.md)（英文）里，那一页还把我们的名字对应到 vLLM 的文件。
+# 不同的地方：缓存的大小，我们由 `kv_cache_bytes` 或 `num_blocks` 决定，vLLM 由 `gpu_memory_utilization` 或 `kv_cache_memory_bytes` 决定。进度条我们用 `progress`，vLLM 用 `use_tqdm`。其余的列在 [Reading vLLM](docs/reading_vllm.md)（英文）里，那一页还说明我们的每个名字对应 vLLM 的哪个文件。
 #
 # ## “吞吐量十倍：三份收益叠加”
 #
-# 分页两倍，连续批处理两倍，分块预填充两倍半：乘起来正好十倍。人们把它画成一级级台阶。试试看。一项服务，一块模拟的 A100，一次加一个选项。
+# 分页两倍，连续批处理两倍，分块预填充两倍半：乘起来正好十倍。常有人把它画成一级级台阶。试试看：一项服务，一块模拟的 A100，一次加一个选项。
 #
-# - `req/s` 是能承受的负载：90% 的请求首 token 不超过半秒，其余 token 平均每个不超过 50 ms。
-# - 右边各列都是每秒 8 个请求时的值。TTFT 和 TPOT 是第 90 百分位，ITL 是第 99 百分位。`pad` 是白算的比例，`slots` 是占用的槽位里用上的比例。
+# - `req/s` 是能承受的负载：这时仍有 90% 的请求，首 token 不超过半秒，其余 token 平均每个不超过 50 ms。
+# - 竖线右边各列都是每秒来 8 个请求时的值。TTFT 和 TPOT 是第 90 百分位，ITL 是第 99 百分位。`pad` 是不为任何请求而白算的比例，`slots` 是占用的槽位里真正用上的比例。
 #
-# 在这项服务上，与“静态批处理 + 预留内存”相比，只加分页能承受 1.0 倍的负载，只加迭代级调度是 11.3 倍，只加分块预填充（它本身就含迭代级调度）是 11.3 倍，只加前缀缓存是 1.0 倍。四个一起能承受多少倍？
+# 先猜一猜。在这项服务上，与“静态批处理 + 预留内存”相比，只加分页能承受 1.0 倍的负载，只加迭代级调度是 11.3 倍，只加分块预填充（它本身就含迭代级调度）是 11.3 倍，只加前缀缓存是 1.0 倍。四个一起能承受多少倍？
 
 # %%
 predict("15.product", value=None)
@@ -586,7 +586,7 @@ assert first[-1].capacity == second[-1].capacity
 # one by one, fewer than 90% are within the limits.
 
 # %% [markdown] lang="zh" en="a1061571"
-# 还有六项服务，由 `benchmarks/ablation.py` 事先在模拟的 A100 或 H100 上跑好。短横表示：即使请求一个一个地来，也不到 90% 满足限制。
+# 再看六项服务，由 `benchmarks/ablation.py` 事先在模拟的 A100 或 H100 上跑好。短横表示：即使请求一个一个地来，满足限值的也不到 90%。
 
 # %% tags=["claim-six-services"]
 print(f"{'each step beside the one before it':<36}paging iteration chunks prefix   all")
@@ -612,18 +612,18 @@ for words, loads in pictures.ladders().items():
 # Requests come at a rate, and stay. How many are there?
 
 # %% [markdown] lang="zh" en="2a66f1d0"
-# - **先加分页，什么也换不来。** 槽位里装满了 token，可静态批处理照样让所有人等。提示词很长时甚至更差：同一批里有更多请求，都在等最长的那个。
-# - **最后加分页，换来最多**，因为前缀缓存需要能共享的块。这份收益不单独属于其中哪一个。
-# - **分块在这里没有换来负载。** 它限制的是 token 之间的间隔：从 0.725 s 降到 0.190 s。提示词很长时，它能承受 2.8 倍的负载。
-# - **倍数由限制决定。** 同样的对话：四个一起能承受 139 倍；限制放宽，就是 59 倍。
+# - **先加分页，毫无收益。** 槽位里装满了 token，可静态批处理照样让所有请求等。提示词很长时甚至更差：同一批里有更多请求，都在等最长的那个。
+# - **最后加分页，收益最大**，因为前缀缓存需要能共享的块。这份收益不单独属于其中任何一个。
+# - **分块预填充在这里没有提高能承受的负载。** 它缩短的是 token 之间最长的间隔：从 0.725 s 降到 0.190 s。提示词很长时，它能把负载提高到 2.8 倍。
+# - **倍数由限值决定。** 同样的对话：四个一起能承受 139 倍的负载；限值放宽，就是 59 倍。
 #
-# 所以这个说法没有依据。每个公开的倍数都有自己的基线、trace 和限制。vLLM 比的是预留内存的引擎，Orca 比的是静态批处理。这样的倍数不能相乘。要报告的是**你**得到了什么，从哪里起步，在什么上面测的。
+# 所以这个说法没有依据。每个公开的倍数都有自己的基线、请求记录（trace）和限值。vLLM 比的是预留内存的引擎，Orca 比的是静态批处理。这样的倍数不能相乘。要报告的是**你自己**测到的倍数：基线是什么，在什么条件下测的。
 #
-# ## 有多少人在
+# ## 同时有多少请求在场
 #
-# 请求以一定的速率到来，并停留一段时间。同时有多少个在？
+# 请求以一定的速率到来，停留一段时间才离开。同时在场的有多少个？
 #
-# 每秒来 40 个请求，每个停留八秒半。平均同时有多少个在？
+# 先猜一猜。每秒来 40 个请求，每个停留八秒半。平均来看，同时在场的有多少个？
 
 # %%
 predict("15.little", value=None)
@@ -674,20 +674,20 @@ assert abs(engines - formula) < 0.01 * formula
 # Small case: 4 a second, 7 s each, one block each, 8 blocks a GPU. 28 are there, so 4 GPUs.
 
 # %% [markdown] lang="zh" en="0935cf14"
-# **利特尔法则**（Little's law）：在场的数量等于速率乘以停留时间。只要队列不会无限增长，它就成立。都要按同一段时间来数：请求每秒来 4 个，但最后几个回答还要一会儿，算到那时为止，是每秒 2.787 个。
+# **利特尔法则**（Little's law）：在场的数量等于速率乘以停留时间。只要队列不会无限增长，它就成立。三个量都要按同一段时间来算：请求每秒来 4 个，但最后几个回答还要一会儿才写完，算到那时为止，平均每秒是 2.787 个。
 #
 # ## 练习 15.4 - 手算 GPU 数
 #
 # 难度 2/5 · 重要性 5/5 · 10 分钟 · 大约 5 行
 #
-# 写 `gpus_needed(rate, stay, tokens, work, num_blocks, block_size)`：平均来看，多少块 GPU 就够。
+# 写 `gpus_needed(rate, stay, tokens, work, num_blocks, block_size)`：平均来看，需要多少块 GPU。
 #
 # - 每秒来 `rate` 个请求，每个停留 `stay` 秒。
-# - 一个请求最长有 `tokens` 个 token，占整块，而且全在**一块** GPU 上。一块 GPU 有 `num_blocks` 个块。
-# - 一个请求要占用 GPU `work` 秒。一块 GPU 每秒只有一秒。
+# - 一个请求最长有 `tokens` 个 token，按整块占用，而且全在**同一块** GPU 上。一块 GPU 有 `num_blocks` 个块。
+# - 一个请求要占用一块 GPU `work` 秒。一块 GPU 每秒也只有一秒可用。
 # - 至少一块 GPU。如果一块 GPU 连一个请求都放不下，抛出 `ValueError`。
 #
-# 小例子：每秒 4 个，每个停留 7 s、占一块，每块 GPU 有 8 个块。同时有 28 个在，所以要 4 块 GPU。
+# 小例子：每秒来 4 个请求，每个停留 7 s，占 1 个块；一块 GPU 有 8 个块。同时有 28 个在场，所以要 4 块 GPU。
 
 
 # %% exercise="gpus_needed"
@@ -734,7 +734,7 @@ gpus_needed = check("15.gpus", gpus_needed)
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 同时有 `rate * stay` 个在：除以席位数，向上取整。每秒需要 `rate * work` 秒：向上取整。取两者中大的，至少是 1。
+# 同时在场的有 `rate * stay` 个：除以席位数，向上取整。每秒要用掉 GPU `rate * work` 秒：向上取整。取两者中较大的，至少是 1。
 #
 # </details>
 # <details><summary>提示 3：“a request lies on one GPU”这一项不通过</summary>
@@ -743,7 +743,7 @@ gpus_needed = check("15.gpus", gpus_needed)
 #
 # </details>
 #
-# 下面手算你稍后要规划的那项服务，大小用第 02 课的公式，时间来自一块模拟的 GPU：
+# 下面手算你稍后要规划的那项服务。大小用第 02 课的公式，时间来自一块模拟的 GPU：
 
 # %% tags=["claim-by-hand"]
 requests = load_trace("synthetic_azure_conv.csv")
@@ -766,13 +766,13 @@ for gpu in service.PRICES:
 # One L40S, half a minute, and more and more requests. What is in time counts: the first token within 1 s, the others within 50 ms.
 
 # %% [markdown] lang="zh" en="56a740a5"
-# 这项服务缺的不是内存，而是时间。但这些是长时间的平均值。高峰会过去，那时允许还有人排队：GPU 也许可以少一些。承诺比平均值更难守住：GPU 也许要多一些。这要靠模拟器。
+# 这项服务缺的不是显存，而是时间。但这些是长时间的平均值。高峰会结束，结束时队伍里可以还有请求：GPU 也许可以少一些。承诺比平均值更难守住：GPU 也许要多一些。要弄清楚，就得靠模拟器。
 #
 # ## 负载过大
 #
-# 一块 L40S，半分钟，请求越来越多。只算按时的：首 token 不超过 1 s，其余 token 平均每个不超过 50 ms。
+# 一块 L40S，每次模拟半分钟，到达率一次比一次高。只算按时的请求：首 token 不超过 1 s，其余 token 平均每个不超过 50 ms。
 #
-# token 预算是 2,048 时，每秒来 4 个请求，一块 L40S 能对其中 3.8 个守住承诺。现在每秒来 8 个。每秒能对几个守住承诺？
+# 先猜一猜。token 预算是 2,048，每秒来 4 个请求时，一块 L40S 能对其中 3.8 个守住承诺。现在每秒来 8 个。每秒能对其中几个守住承诺？
 
 # %%
 predict("15.overload", value=None)
@@ -802,16 +802,16 @@ panel(pictures.load, rate={4: list(pictures.RATES)}, budget={2048: list(pictures
 # Good advice? Each part has a price and a case where it does nothing.
 
 # %% [markdown] lang="zh" en="918f1174"
-# 超过容量以后，服务器干的活并不变少。但什么能按时，要看一步的 token 预算：
+# 超过容量以后，服务器干的活并不变少。但有多少请求还能按时，要看一步的 token 预算：
 #
-# - **2,048**，一个常见的默认值：**几乎没有什么是按时的**。所有人共用每一步，而一步带上 2,048 个提示词 token，50 ms 就不够了。所有人一起变慢。
-# - **512**：最好时多承受一半。步一直很短，所以超过容量后，迟到的是首 token：新来的在门口等。在这半分钟里降得很慢；高峰再长些，队伍就越来越长，按时的少得多。
+# - **2,048**，一个常见的默认值：**几乎没有请求是按时的**。所有请求共用每一步，而一步带上 2,048 个提示词 token，50 ms 就不够了。大家一起变慢。
+# - **512**：最好的时候，按时的请求比 2,048 多一半。每一步都很短，所以超过容量后，迟到的是首 token：新来的请求在门口等。在这半分钟里，按时的请求减少得很慢；高峰再长些，队伍就越来越长，按时的会少得多。
 #
-# 这期间，吞吐量一直看起来不错。所以一项服务要么拒绝一部分人，要么备有多余的 GPU。
+# 这期间，吞吐量一直看起来不错。所以一项服务要么拒绝一部分请求，要么备有多余的 GPU。
 #
 # ## “用分页引擎，打开前缀缓存，部署前先定 token 预算”
 #
-# 这是好建议吗？每一条都有代价，也都有毫无作用的时候。
+# 这是好建议吗？每一条都有代价，也都有不起作用的时候。
 
 # %% tags=["claim-best-practice"]
 row = {each.name: each for each in first}
@@ -841,13 +841,13 @@ for budget in (512, 2048):
 # predicted two parts that it had not seen.
 
 # %% [markdown] lang="zh" en="6d0a5931"
-# - **分页：要。** 在这个例子里，只加它什么也不变。但共享离不开它，而预留的槽位几乎全是空的。
-# - **前缀缓存：要。** 提示词有共享时省得很多；没有共享时，要花一点哈希的代价（第 09 课）。
-# - **token 预算：要定，而且不是定一次就完。** 它取决于显卡、长度和承诺。
+# - **分页：要。** 在这个例子里，只加分页，能承受的负载不变。但共享离不开它，而预留的槽位几乎全是空的。
+# - **前缀缓存：要。** 提示词有共享的前缀时，省得很多；没有时，要多花一点算哈希的时间（第 09 课）。
+# - **token 预算：要定，而且不是定一次就完。** 它取决于 GPU、长度和承诺。
 #
 # ## 模拟器可信吗？
 #
-# 它的时间来自带四个常数的屋顶线模型。常数是用真实引擎在 trace 的一部分上测得的步拟合出来的。然后它预测另外两部分，那是它没见过的。
+# 它的时间来自屋顶线模型，带四个常数。让真实引擎跑一份请求记录的一部分，测出各步的耗时，再由这些耗时拟合出常数。然后用模拟器预测另外两部分，这两部分它都没见过。
 
 # %% tags=["claim-simulated-measured"]
 comparison, about = pictures.measured()
@@ -877,17 +877,17 @@ picture(errors, comparison=comparison)
 # one, it may search for half a minute. Use the next cell as often as you like. `share_met` does not ask whether the blocks fit:
 
 # %% [markdown] lang="zh" en="518b17d5"
-# 色带表示上下各 25%。在没见过的部分，中位数的误差最多 16.4%。这足以给两份方案排先后，却不足以保证第三位数字。而且那是 CPU：对 GPU，这里的常数是假设，取峰值 FLOP/s 的 50% 和带宽的 80%。签字之前，先测你自己的。
+# 色带表示上下各 25%。在没见过的部分，中位数的误差最多 16.4%。这足以给两份方案分出高下，却不足以保证第三位有效数字。而且那是在 CPU 上测的：对 GPU 来说，这里的常数是假设，取峰值 FLOP/s 的 50% 和带宽的 80%。方案拍板之前，先在你自己的机器上测。
 #
 # ## 练习 15.5 - 规划这项服务
 #
 # 难度 3/5 · 重要性 5/5 · 20 分钟
 #
-# Llama-3-8B。最忙的半分钟里，每秒来 40 个请求，长度像聊天。你承诺其中 90%：首 token 不超过 1 s，其余 token 平均每个不超过 50 ms。
+# Llama-3-8B。最忙的半分钟里，每秒来 40 个请求，长度和聊天差不多。你承诺：其中 90% 的请求，首 token 不超过 1 s，其余 token 平均每个不超过 50 ms。
 #
-# 选择 `gpu`（三种之一）、`gpus`（块数；每块都有一份模型，分到同样多的请求）、每块的 `num_blocks`，以及 `max_num_batched_tokens`。一小时的价格：L40S 是 1，A100 是 1.8，H100 是 3.5。这些价格是我们编的。
+# 选择 `gpu`（三种型号之一）、`gpus`（GPU 的数量；每块 GPU 上有一份完整的模型，分到同样多的请求）、每块 GPU 的 `num_blocks`，以及 `max_num_batched_tokens`。每块 GPU 一小时的价格：L40S 是 1，A100 是 1.8，H100 是 3.5。这些价格是我们编的。
 #
-# 返回一个字典，或者一个 `service.Plan`。检查会在这一天和另一天上模拟你的方案。只要两天都守住承诺，并且成本比我们找到的最低成本高不超过 10%，就算通过。这样的方案不止一个。拒绝一个方案时，检查可能要找上半分钟。下面的单元格随便用多少次都行。`share_met` 不管块放不放得下：
+# 返回一个字典，或者一个 `service.Plan`。检查会用这一天和另一天的请求来模拟你的方案。只要两天都守住承诺，而且成本最多比我们找到的最低成本高 10%，就算通过。这样的方案不止一个。方案没有通过时，检查可能要搜索半分钟。下面的单元格随便用多少次都行。`share_met` 不管块放不放得下：
 
 # %% tags=["claim-tools"]
 plan = service.Plan(gpu="l40s", gpus=10, num_blocks=14_000, max_num_batched_tokens=2048)
@@ -929,17 +929,17 @@ my_plan = check("15.plan", my_plan)
 # %% [markdown] lang="zh" en="e830f6da"
 # <details><summary>提示 1：从哪里入手</summary>
 #
-# `service.least_gpus(plan)` 能找出某一种 GPU、某个预算下要几块。先固定一种，试不同的预算。
+# `service.least_gpus(plan)` 能找出：用某一种 GPU、某个 token 预算，最少要几块 GPU。先固定一种 GPU，试不同的预算。
 #
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 对每一种：先看放得下多少块，再试预算 256、512、1024、2048。价格乘以最少的 GPU 数就是成本。取最便宜的。
+# 对每一种 GPU：先看放得下多少个块，再试预算 256、512、1024、2048。价格乘以最少的 GPU 数就是成本。取最便宜的。
 #
 # </details>
 # <details><summary>提示 3：“keeps it on another day”这一项不通过</summary>
 #
-# 你的方案在一天里刚好守住承诺。另一天稍有不同，就守不住了。加一块 GPU。
+# 你的方案在这一天只是勉强守住承诺。另一天稍有不同，就守不住了。加一块 GPU。
 #
 # </details>
 
@@ -968,12 +968,12 @@ for day in service.DAYS:
 #
 # 为方案辩护，要回答四个问题。针对你的方案，写下答案：
 #
-# - 它缺的是什么：内存、读取，还是计算？第 02 和 03 课以及面板下面的文字会告诉你。
+# - 它缺的是什么：显存、带宽，还是算力？第 02 课、第 03 课和面板下面的文字会告诉你。
 # - 请求多五分之一会怎样？看面板里的曲线。
 # - 模拟器的哪个常数会让你改变主意？要变多少？
 # - 模拟器漏掉了什么？`print(summary)` 的末尾会说。
 #
-# 最后再猜一次。长 5、3 和 2 个 token 的提示词同时到来，每个要 4 个 token 的回答。预算很大。引擎要跑几次前向？
+# 最后再猜一次。三个提示词同时到来，长度是 5、3 和 2 个 token，每个的回答是 4 个 token。token 预算很大。引擎一共跑几轮前向？
 
 # %% tags=["self-check"]
 predict("15.passes", value=None)
@@ -1013,12 +1013,12 @@ predict("15.passes", value=None)
 # | `KVCacheManager.match` | `KVCacheManager.get_computed_blocks` | `RadixCache.match_prefix` |
 # | `Scheduler.preempt` | `Scheduler._preempt_request` | `ScheduleBatch.retract_decode` |
 #
-# vLLM 没有回滚：模型里出了错，就记录下来并抛出，引擎重新启动。
+# vLLM 没有回滚：模型出了错，就记录下来并抛出，引擎要重新启动。
 #
 # > **这一课没有说明的事**
 # >
-# > - GPU。这里没有一个时间是在 GPU 上测的。方案依据的是规格表和两个假设的效率。
-# > - 路由。我们让每块 GPU 每秒分到同样多的请求。真实的路由不会这么均匀，或者会跟着前缀走。
+# > - GPU。这里没有一个时间是在 GPU 上测的。方案的依据是规格表，加上两个假设的效率。
+# > - 路由。我们让每块 GPU 每秒分到同样多的请求。真实的路由没有这么均匀，或者按前缀分配。
 # > - 网络、tokenizer、持续一小时的高峰、坏掉的 GPU。
 # > - 预填充和解码放在不同的机器上、投机解码、多个模型。
 
@@ -1047,17 +1047,17 @@ predict("15.passes", value=None)
 #
 # <details><summary>这一步为什么不自己重试？</summary>
 #
-# 它不知道自己为什么失败。满了的 GPU 也许过一会儿就空出来，坏了的永远不会好。由调用者决定。
+# 它不知道自己为什么失败。GPU 要是满了，也许过一会儿就空出来；要是坏了，重试多少次都没用。所以由调用者决定。
 #
 # </details>
 # <details><summary>留多少余量才对？</summary>
 #
-# 没有通用的答案。问问违背一次承诺要付出什么，模拟几天，看最差的那天。在这个练习里，两天之间的差别就是七块 GPU 里的一块。
+# 没有通用的答案。先问违背一次承诺要付出什么，再多模拟几天，看最差的那天。在这个练习里，两天的差别就是七块 GPU 里的一块。
 #
 # </details>
-# <details><summary>为什么只看吞吐量不够做规划？</summary>
+# <details><summary>为什么做规划不能只看吞吐量？</summary>
 #
-# 因为超过容量后它还在涨，按时的请求却越来越少。有效吞吐会降下来。
+# 因为超过容量后，吞吐量还在涨，按时的请求却越来越少。这时下降的是有效吞吐。
 #
 # </details>
 
@@ -1086,22 +1086,22 @@ predict("15.passes", value=None)
 # **Back:** [14 · Preemption](lessons/14_preemption.ipynb) · **From the start:** [00 · Start here](lessons/00_start_here.ipynb)
 
 # %% [markdown] lang="zh" en="6a670948"
-# ## 三句话小结
+# ## 三句话总结
 #
-# - 计划、执行，然后提交或回滚：一步要么整个生效，要么完全没发生过。
-# - 收益取决于已经有了什么，取决于 trace 和承诺。它们不能相乘。
-# - 做一份方案：内存用利特尔法则，时间用屋顶线模型，高峰用模拟。
+# - 计划、执行，然后提交或回滚：一步要么整个生效，要么就像没有发生过。
+# - 一项收益有多大，取决于已经用了哪些优化，也取决于请求记录和承诺。收益不能相乘。
+# - 做一份方案：显存靠利特尔法则，时间靠屋顶线模型，高峰靠模拟。
 #
 # | 术语 | 英文 | 常见的说法 | 含义 |
 # |---|---|---|---|
 # | 回滚 | rollback | “error handling” | 收回这一步，就像没有计划过 |
-# | 有效吞吐 | goodput | “throughput” | 每秒有多少请求满足所有限制 |
-# | 服务等级目标 | SLO | “latency target” | 一个限制，以及必须满足它的请求比例 |
+# | 有效吞吐 | goodput | “throughput” | 每秒有多少个请求满足所有限值 |
+# | 服务等级目标 | SLO | “latency target” | 一个限值，以及必须满足它的请求比例 |
 # | 利特尔法则 | Little's law | “concurrency” | 在场数量 = 速率 × 停留时间 |
-# | 消融实验 | ablation | “breakdown of the gains” | 一次一个选项，按说明的顺序 |
+# | 消融实验 | ablation | “breakdown of the gains” | 一次加一个选项，并写明顺序 |
 #
-# **开放练习。** *简单*：按两倍的到达率做规划。GPU 也要两倍吗，够不够，多不多？*中等*：写一个调度器，把注定会迟到的请求拒之门外。负载是容量的两倍时，还剩多少有效吞吐？*研究*：提示词放在一组 GPU 上，解码放在另一组。K/V 需要搬过去，什么时候划算？
+# **开放练习。** *简单*：按两倍的到达率做规划。两倍的 GPU 是正好够，还是太多？*中等*：写一个调度器，把注定会迟到的请求拒之门外。负载是容量的两倍时，还剩多少有效吞吐？*研究*：一组 GPU 只处理提示词，另一组只做解码。K/V 必须搬过去，什么时候划算？
 #
-# **到这里结束，接下来做什么。** 现在整个引擎都是你的了。按这个顺序读 vLLM 的 `EngineCore.step` 和 `Scheduler.schedule`。然后把这里缺的做出来：投机解码、认得前缀的路由、带滑动窗口的缓存组。
+# **课程到此结束，接下来做什么。** 整个引擎现在都是你的了。先读 vLLM 的 `EngineCore.step`，再读 `Scheduler.schedule`。然后把这里缺的做出来：投机解码、认得前缀的路由、带滑动窗口的缓存组。
 #
 # **上一课：** [14 · 抢占](lessons/14_preemption.ipynb) · **从头开始：** [00 · 从这里开始](lessons/00_start_here.ipynb)
