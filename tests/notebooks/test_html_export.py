@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import nbformat
 import pytest
-from nbconvert import HTMLExporter
+from nbconvert import HTMLExporter, SlidesExporter
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = {
@@ -25,3 +26,23 @@ def test_page_shows_the_still_picture_of_every_panel(path: Path) -> None:
     pictures = [data["image/png"].replace("\n", "") for data in outputs if "image/png" in data]
     assert all(picture in page.replace("\n", "") for picture in pictures)
     assert '<script type="application/vnd.jupyter.widget-view+json">' not in page
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS.values(), ids=NOTEBOOKS)
+def test_a_slide_begins_at_every_heading_and_exercise(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        turns = cell.metadata.get("slideshow", {}).get("slide_type") in ("slide", "subslide")
+        heading = cell.cell_type == "markdown" and re.search(
+            r"^##? ", re.sub(r"```.*?```", "", cell.source, flags=re.S), re.M
+        )
+        assert turns == bool(heading or cell.metadata.get("nbgrader", {}).get("solution")), cell.source[:60]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_lesson_becomes_slides() -> None:
+    notebook = nbformat.read(next(iter(NOTEBOOKS.values())), as_version=4)
+    pages = sum("slideshow" in cell.metadata for cell in notebook.cells)
+    show, _ = SlidesExporter(reveal_scroll=True).from_notebook_node(notebook)
+    starts = sum(cell.metadata.get("slideshow", {}).get("slide_type") == "slide" for cell in notebook.cells)
+    assert show.count("<section") == pages + starts  # nbconvert wraps each slide and those below it in one more

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,8 @@ def make_notebook(lesson: Lesson, *, solved: bool, lang: str, has_notebook: Call
     cells = []
     for cell, cell_id in zip(lesson.cells, cell_ids(lesson)):
         metadata: dict[str, Any] = {"tags": cell.tags} if cell.tags else {}
+        if slide := _slide(cell):
+            metadata["slideshow"] = {"slide_type": slide}
         if cell.kind == "markdown":
             text = cell.text if lang == "en" else cell.zh or ""
             made = v4.new_markdown_cell(links.rewritten(text, folder, has_notebook), metadata=metadata)
@@ -50,6 +53,14 @@ def cell_ids(lesson: Lesson) -> list[str]:
         ids.append(hashlib.sha256(f"{key}\0{seen[key]}".encode()).hexdigest()[:12])
         seen[key] += 1
     return ids
+
+
+def _slide(cell: Cell) -> str:
+    """Where `jupyter nbconvert --to slides` turns the page: at a heading, and for an exercise. Other cells follow on."""
+    if cell.exercise:
+        return "subslide"
+    text = re.sub(r"```.*?```", "", cell.text, flags=re.S)
+    return "slide" if cell.kind == "markdown" and re.search(r"^##? ", text, re.M) else ""
 
 
 def _unsolved(cell: Cell, lesson: Lesson) -> str:
