@@ -18,7 +18,6 @@ from mini_engine.course.exercises import answers13_chunk_size, answers13_mask, f
 from mini_engine.course.exercises.bugs13_chunks import CHUNK_BUGS
 from mini_engine.course.exercises.e13_mask import model
 from mini_engine.course.figures import new_figure
-from mini_engine.course.own_chunks import MaskedBackend, chunked_logits
 from mini_engine.course.long_prompt import (
     LONG,
     eight_prompts,
@@ -28,6 +27,7 @@ from mini_engine.course.long_prompt import (
     serve_readers,
     waits,
 )
+from mini_engine.course.own_chunks import MaskedBackend, chunked_logits
 from mini_engine.course.panels import p13_chunked_prefill as pictures
 from mini_engine.geometry import active_params, kv_bytes_per_token
 from mini_engine.roofline import decode_step_time, prefill_flops
@@ -135,7 +135,9 @@ def test_every_budget_gives_the_same_answers_and_keeps_its_limit(policy):
             told |= {out.request_id: out.outputs[0].token_ids for out in engine.step()}
             engine.check_invariants()
         answers.append(told)
-        sizes = [sum(chunk["num_tokens"] for chunk in event["chunks"]) for event in engine.film if event["kind"] == "step"]
+        sizes = [
+            sum(chunk["num_tokens"] for chunk in event["chunks"]) for event in engine.film if event["kind"] == "step"
+        ]
         assert max(sizes) <= budget
     assert all(told == answers[0] for told in answers)
 
@@ -189,7 +191,9 @@ def test_predictions_agree_with_a_run(prediction):
         assert {n for step in range(3) for name, _, n in run_.step() if name == "long"} == {512 - 40}
         assert answer == -(-8192 // 472)
     elif prediction == "13.last_chunk":
-        steps = [step for step in serve_readers(2048 + 8).steps if any(chunk.num_tokens == 2048 for chunk in step.chunks)]
+        steps = [
+            step for step in serve_readers(2048 + 8).steps if any(chunk.num_tokens == 2048 for chunk in step.chunks)
+        ]
         assert 1000 * (steps[-1].end - steps[-1].begin) == pytest.approx(answer, rel=0.02)
     else:
         result = serve_readers(None, model="llama-3.1-8b", tp=1)
@@ -240,7 +244,9 @@ def test_a_greedy_chunk_shows_its_smallest_case():
     failed = [o for o in run(find(Exercise, "13.chunk_size"), greedy) if o.status == "no"]
     assert "num_missing=2, budget=2, num_behind=1" in failed[0].detail
     assert "at most 1, so that each of the 1 behind" in failed[0].detail
-    late = answers13_chunk_size.scheduler_with(lambda missing, budget, behind: max(1, min(missing, budget - behind % budget)))
+    late = answers13_chunk_size.scheduler_with(
+        lambda missing, budget, behind: max(1, min(missing, budget - behind % budget))
+    )
     told = [o.detail for o in run(find(Exercise, "13.chunk_size"), late) if o.status == "no"]
     assert "1: with 2 behind, a step with 2 left has none to spare" in told[0]
     kv = KVCacheManager(8, 4)

@@ -8,8 +8,8 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from mini_engine import LLM, EngineConfig, SamplingParams
-from mini_engine.course.engine_and_simulator import at_once, run_both
 from mini_engine.course.check import looked_at
+from mini_engine.course.engine_and_simulator import at_once, run_both
 from mini_engine.course.exercise import Exercise, Prediction
 from mini_engine.course.exercises import answers12_schedulers, find
 from mini_engine.course.exercises.bugs12_schedulers import RIGHT, WRONG

@@ -69,7 +69,9 @@ def test_a_learners_methods_are_the_ones_that_run():
     assert mine.end == own.end
 
 
-@pytest.mark.parametrize("options", [{}, {"enable_prefix_caching": False}, {"preemption": "swap", "num_swap_blocks": 6}])
+@pytest.mark.parametrize(
+    "options", [{}, {"enable_prefix_caching": False}, {"preemption": "swap", "num_swap_blocks": 6}]
+)
 def test_nobody_can_tell_from_the_answers(options):
     ample = serve(Scheduler, TWO, 60)
     for num_blocks in range(5, 10):
@@ -121,7 +123,10 @@ def test_predictions_agree_with_the_engine_and_the_simulator():
     assert known == find(Prediction, "14.full").answer == 61
     back = next(computed["b"] for computed, _ in run.steps[first:] if "b" in computed)
     assert back == find(Prediction, "14.again").answer == 161
-    for admission, blocks, at_once in (("worst_case", 40, find(Prediction, "14.worst_case").answer), ("whole_prompt", 40, 5)):
+    for admission, blocks, at_once in (
+        ("worst_case", 40, find(Prediction, "14.worst_case").answer),
+        ("whole_prompt", 40, 5),
+    ):
         run = serve(Scheduler, [(100, 200)] * 6, blocks, 16, admission=admission)
         assert len(run.steps[0][0]) == at_once
     assert find(Prediction, "14.copies").answer == 32768
@@ -133,7 +138,10 @@ def test_the_break_even_is_the_published_closed_form():
         assert break_even(kv, params, float(peak), 0.5, gpus) / 1e9 == pytest.approx(want, abs=1e-3)
         assert float(breakeven_pcie(kv, peak * gpus, "0.5", params, gpus)) / 1e9 == pytest.approx(want, abs=1e-3)
     eight = "Llama-3-8B, one H100"
-    assert [round(1000 * pictures.times(eight, 8192, rate).swap, 1) for rate in (32 * 10**9, 64 * 10**9)] == [67.1, 33.6]
+    assert [round(1000 * pictures.times(eight, 8192, rate).swap, 1) for rate in (32 * 10**9, 64 * 10**9)] == [
+        67.1,
+        33.6,
+    ]
     assert [round(1000 * pictures.times(eight, 8192, 1, mfu).recompute, 1) for mfu in (50, 100)] == [301.6, 150.8]
 
 

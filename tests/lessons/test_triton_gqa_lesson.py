@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from collections import Counter
 
@@ -15,7 +12,6 @@ import torch
 from matplotlib.figure import Figure
 
 pytest.importorskip("triton", reason="the kernels need Triton, which is not installed here")
-from mini_engine import LLM, SamplingParams
 from mini_engine.course import kernel_cases, kernel_compile, kernel_watch
 from mini_engine.course.check import check, run
 from mini_engine.course.exercise import Exercise, Prediction
@@ -28,35 +24,15 @@ from mini_engine.course.own_kernels import without_kernels
 from mini_engine.course.panels import p10_triton_gqa as pictures
 from mini_engine.course.planted import planted
 from mini_engine.kernels import WildAccessError, tl, triton
-from tests.lessons.lesson_run import ROOT, lesson
+from tests.lessons.lesson_run import lesson
+from tests.lessons.triton_lesson import PARAMS, assert_same_text, counted, run_without_triton
 
 PREDICTIONS = {p.id: p for p in all_of(Prediction, "10")}
-PROMPTS = ["The young lady", "Emma was"]
-PARAMS = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, logprobs=2)
 
 
 def test_the_learners_kernels_are_the_ones_that_run_and_no_token_is_a_near_tie():
     calls = Counter()
-
-    def counted(function):
-        def call(*args, **kwargs):
-            calls[function.__name__] += 1
-            return function(*args, **kwargs)
-
-        return call
-
-    llm = LLM(
-        "tiny-gqa", backend="triton", decode=counted(gqa_decode), write=counted(write_kv), block_size=4, num_blocks=24
-    )
-    outputs = [each.outputs[0] for each in llm.generate(PROMPTS, PARAMS, progress=False)]
-    torch_llm = LLM("tiny-gqa", block_size=4, num_blocks=24)
-    assert [o.token_ids for o in outputs] == [
-        each.outputs[0].token_ids for each in torch_llm.generate(PROMPTS, PARAMS, progress=False)
-    ]
-    for output in outputs:
-        for top in output.logprobs:
-            first, second = sorted(top.values(), reverse=True)[:2]
-            assert first - second > 1e-2
+    assert_same_text("tiny-gqa", decode=counted(gqa_decode, calls), write=counted(write_kv, calls))
     assert calls == {"gqa_decode": 4 * (PARAMS.max_tokens - 1), "write_kv": 4 * PARAMS.max_tokens}
 
 
@@ -123,7 +99,7 @@ def test_small_products_are_refused_under_watch(side, refused):
 
 
 def test_a_wild_address_is_an_error_that_names_the_tensor():
-    with pytest.raises(WildAccessError, match="x_ptr|out_ptr"), watched():
+    with pytest.raises(WildAccessError, match=r"x_ptr|out_ptr"), watched():
         _no_other_kernel[(1,)](torch.ones(8), torch.zeros(8)[4:].clone(), 3)
 
 
@@ -224,7 +200,7 @@ def test_where_nothing_can_be_compiled_the_property_passes(monkeypatch):
 def test_a_far_block_cannot_be_found_in_32_bits():
     far = kernel_cases.finds_far_blocks((2, 2))
     far(gqa_decode)
-    with pytest.raises(WildAccessError, match="through [kv]_ptr, [0-9,]+ bytes before its first"):
+    with pytest.raises(WildAccessError, match=r"through [kv]_ptr, [0-9,]+ bytes before its first"):
         far(planted(gqa_decode, ("mask=live, other=0).to(tl.int64)", "mask=live, other=0)")))
 
 
@@ -304,31 +280,4 @@ def test_a_cell_that_needs_triton_is_passed_over():
 
 
 def test_without_triton_the_lesson_says_so_and_runs_to_its_end(tmp_path):
-    """The cells as IPython runs them, in a process that cannot import Triton."""
-    cells = [cell.text for cell in lesson("10").cells if cell.kind == "code"]
-    script = f"""
-import sys
-sys.modules["triton"] = None
-from IPython.core.interactiveshell import InteractiveShell
-shell = InteractiveShell.instance()
-for text in {cells!r}:
-    result = shell.run_cell(text, store_history=False)
-    result.raise_error()
-from mini_engine.course import check
-from mini_engine.course.exercises import all_of
-from mini_engine.course.exercise import Exercise
-assert not all_of(Exercise, "10") and all_of(Exercise, "09")
-print("reached the end")
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=120,
-        env={**os.environ, "IPYTHONDIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert "Triton is missing: the kernels need Triton" in done.stdout
-    assert done.stdout.count("passed over: Triton is missing") == sum(c.startswith("# needs Triton") for c in cells)
-    assert done.stdout.rstrip().endswith("reached the end")
+    run_without_triton("10", [], tmp_path)

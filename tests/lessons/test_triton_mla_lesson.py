@@ -16,7 +16,7 @@ import torch
 from matplotlib.figure import Figure
 
 pytest.importorskip("triton", reason="the kernels need Triton, which is not installed here")
-from mini_engine import LLM, SamplingParams, get_gpu
+from mini_engine import get_gpu
 from mini_engine.course.check import run
 from mini_engine.course.exercise import Exercise, Prediction
 from mini_engine.course.exercises import all_of, find
@@ -33,33 +33,15 @@ from mini_engine.kernels.config import choose_num_splits
 from mini_engine.roofline import ridge_point
 from tests.kernels.checks import needs_interpreter
 from tests.lessons.lesson_run import ROOT, lesson
+from tests.lessons.triton_lesson import PARAMS, assert_same_text, counted, run_without_triton
 
 PREDICTIONS = {p.id: p for p in all_of(Prediction, "11")}
-PROMPTS = ["The young lady", "Emma was"]
-PARAMS = SamplingParams(temperature=0, max_tokens=6, ignore_eos=True, logprobs=2)
 
 
 def test_the_learners_kernel_is_the_one_that_runs_and_no_token_is_a_near_tie(monkeypatch):
     calls = Counter()
-
-    def counted(function):
-        def call(*args, **kwargs):
-            calls[function.__name__] += 1
-            return function(*args, **kwargs)
-
-        return call
-
-    monkeypatch.setattr(heads_module, "combine", counted(combine))
-    llm = LLM("tiny-mla", backend="triton", decode=counted(mla_decode), block_size=4, num_blocks=24)
-    outputs = [each.outputs[0] for each in llm.generate(PROMPTS, PARAMS, progress=False)]
-    torch_llm = LLM("tiny-mla", backend="torch", block_size=4, num_blocks=24)
-    assert [o.token_ids for o in outputs] == [
-        each.outputs[0].token_ids for each in torch_llm.generate(PROMPTS, PARAMS, progress=False)
-    ]
-    for output in outputs:
-        for top in output.logprobs:
-            first, second = sorted(top.values(), reverse=True)[:2]
-            assert first - second > 1e-2
+    monkeypatch.setattr(heads_module, "combine", counted(combine, calls))
+    assert_same_text("tiny-mla", decode=counted(mla_decode, calls))
     assert calls == {"mla_decode": 4 * (PARAMS.max_tokens - 1), "combine": 4 * (PARAMS.max_tokens - 1)}
 
 
@@ -224,34 +206,7 @@ def test_cells_that_need_triton_say_so_and_only_those():
 
 
 def test_without_triton_the_lesson_says_so_and_runs_to_its_end(tmp_path):
-    """The cells as IPython runs them, in a process that cannot import Triton."""
-    cells = [cell.text for cell in lesson("11").cells if cell.kind == "code"]
-    script = f"""
-import sys
-sys.modules["triton"] = None
-from IPython.core.interactiveshell import InteractiveShell
-shell = InteractiveShell.instance()
-for text in {cells!r}:
-    result = shell.run_cell(text, store_history=False)
-    result.raise_error()
-from mini_engine.course.exercises import all_of
-from mini_engine.course.exercise import Exercise
-assert [each.id for each in all_of(Exercise, "11")] == ["11.intensity"]
-print("reached the end")
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=120,
-        env={**os.environ, "IPYTHONDIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert "Triton is missing: the kernels need Triton" in done.stdout
-    assert done.stdout.count("passed over: Triton is missing") == sum(c.startswith("# needs Triton") for c in cells)
-    assert "[ok] 11.intensity" in done.stdout
-    assert done.stdout.rstrip().endswith("reached the end")
+    assert "[ok] 11.intensity" in run_without_triton("11", ["11.intensity"], tmp_path)
 
 
 def test_right_kernels_compile_for_a_gpu():

@@ -25,7 +25,9 @@ def sources(root: Path, numbers: Iterable[str] = ()) -> list[Path]:
     wanted = list(numbers)
     for number in wanted:
         if not any(path.stem.startswith(number) for path in paths):
-            raise FileNotFoundError(f"no lesson solutions/{number}*.py; there are: {', '.join(p.stem for p in paths) or 'none'}")
+            raise FileNotFoundError(
+                f"no lesson solutions/{number}*.py; there are: {', '.join(p.stem for p in paths) or 'none'}"
+            )
     return [path for path in paths if not wanted or any(path.stem.startswith(number) for number in wanted)]
 
 
@@ -52,7 +54,9 @@ def build(root: Path, source: Path, *, refresh: bool = False, execute: Execute =
     blank = {key: make_notebook(lesson, solved=key[0], lang=key[1], has_notebook=has_notebook) for key in FOLDERS}
     built: dict[str, str] = {}
     with ThreadPoolExecutor(2) as pool:  # the unsolved and the solved run, side by side
-        runs = [pool.submit(execute, blank[solved, "en"], root, FOLDERS[solved, "en"], solved) for solved in (False, True)]
+        runs = [
+            pool.submit(execute, blank[solved, "en"], root, FOLDERS[solved, "en"], solved) for solved in (False, True)
+        ]
     for solved, run in zip((False, True), runs):
         folder, english = FOLDERS[solved, "en"], run.result()
         clean_outputs(english)
@@ -113,7 +117,11 @@ def compare(root: Path, built: dict[str, str], limit: int = 60) -> list[str]:
             continue
         old, new = without_pictures(target.read_text(encoding="utf-8")), without_pictures(text)
         if old != new:
-            diff = list(difflib.unified_diff(old.splitlines(), new.splitlines(), f"{path} (stored)", f"{path} (rebuilt)", "", "", 2, ""))
+            diff = list(
+                difflib.unified_diff(
+                    old.splitlines(), new.splitlines(), f"{path} (stored)", f"{path} (rebuilt)", "", "", 2, ""
+                )
+            )
             more = [f"... {len(diff) - limit} lines more"] if len(diff) > limit else []
             reports.append("\n".join([*diff[:limit], *more]))
     return reports

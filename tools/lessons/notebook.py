@@ -14,7 +14,12 @@ from tools.lessons import links, regions
 from tools.lessons.source import Cell, Lesson, SourceError
 
 IGNORE = "nbval-ignore-output"
-FOLDERS = {(True, "en"): "solutions", (True, "zh"): "solutions/zh", (False, "en"): "lessons", (False, "zh"): "lessons/zh"}
+FOLDERS = {
+    (True, "en"): "solutions",
+    (True, "zh"): "solutions/zh",
+    (False, "en"): "lessons",
+    (False, "zh"): "lessons/zh",
+}
 METADATA = {
     "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},

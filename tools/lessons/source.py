@@ -79,7 +79,9 @@ def read_lesson(path: Path) -> Lesson:
                 faults.append(f"{where}: a Chinese text must follow its English twin")
                 continue
             if translated:
-                faults += [f"{where}: {fault}" for fault in twins.differences(waiting.text, raw.source, options.get("en"))]
+                faults += [
+                    f"{where}: {fault}" for fault in twins.differences(waiting.text, raw.source, options.get("en"))
+                ]
             waiting.zh, waiting = raw.source, None
             continue
         if waiting is not None and translated:
@@ -96,7 +98,9 @@ def read_lesson(path: Path) -> Lesson:
     if waiting is not None and translated:
         faults.append(f"{path}:{waiting.line}: this English text has no Chinese twin after it")
     names = [(kind, name) for c in cells for kind, name in (("exercise", c.exercise), ("test", c.test)) if name]
-    faults += [f"{path}: two cells with {kind}={name!r}" for kind, name in sorted({n for n in names if names.count(n) > 1})]
+    faults += [
+        f"{path}: two cells with {kind}={name!r}" for kind, name in sorted({n for n in names if names.count(n) > 1})
+    ]
     if faults:
         raise SourceError("\n".join(faults))
     return Lesson(path.stem, cells, translated)

@@ -25,9 +25,8 @@ UNITS = {
     "W": "W", "GHz": "GHz", "MHz": "MHz",
 }  # fmt: skip
 UNIT_OF = {spelling: unit for unit, spellings in UNITS.items() for spelling in spellings.split("|")}
-NUMBER_WITH_UNIT = re.compile(
-    r"(?<![\w.])(\d[\d,]*(?:\.\d+)?)[ \u00a0-]?(%s)((?:/s)?)(?![A-Za-z])" % "|".join(sorted(UNIT_OF, key=len, reverse=True))
-)
+ANY_UNIT = "|".join(sorted(UNIT_OF, key=len, reverse=True))
+NUMBER_WITH_UNIT = re.compile(rf"(?<![\w.])(\d[\d,]*(?:\.\d+)?)[ \u00a0-]?({ANY_UNIT})((?:/s)?)(?![A-Za-z])")
 
 
 def text_hash(text: str) -> str:
@@ -41,7 +40,9 @@ def differences(english: str, chinese: str, stamp: str | None) -> list[str]:
     if stamp is None:
         faults.append('the Chinese text has no en="..." hash; look at both, then run build_lessons.py --stamp')
     elif stamp != text_hash(english):
-        faults.append(f"the English text has changed since it was translated (hash {text_hash(english)}, stamped {stamp})")
+        faults.append(
+            f"the English text has changed since it was translated (hash {text_hash(english)}, stamped {stamp})"
+        )
     for (what, ours), (_, theirs) in zip(_features(english), _features(chinese)):
         if ours != theirs:
             missing, added = list((ours - theirs).elements()), list((theirs - ours).elements())
