@@ -10,8 +10,10 @@ import pytest
 
 from mini_engine import LLM, SamplingParams, get_gpu, get_model
 from mini_engine.course.exercise import Prediction
-from mini_engine.course.exercises import answers14_preempt as answers
 from mini_engine.course.exercises import find
+from mini_engine.course.exercises.answers14_recompute import PopsTheLast, Recomputes, RecomputesByPart
+from mini_engine.course.exercises.answers14_room import CountsBlocks, MakesRoom, OneAtATime
+from mini_engine.course.exercises.answers14_victim import LeastImportant
 from mini_engine.course.exercises.bugs14_preemption import RIGHT, AfterYou
 from mini_engine.course.exercises.e14_break_even import break_even
 from mini_engine.course.figures import new_figure
@@ -25,12 +27,12 @@ from mini_engine.simulator import simulate
 TWO = [(8, 12), (8, 12)]
 
 
-class Mine(answers.LeastImportant, answers.MakesRoom, answers.Recomputes):
+class Mine(LeastImportant, MakesRoom, Recomputes):
     """What a learner's three exercises make."""
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("kind", [Mine, answers.CountsBlocks, answers.OneAtATime, answers.RecomputesByPart])
+@pytest.mark.parametrize("kind", [Mine, CountsBlocks, OneAtATime, RecomputesByPart])
 def test_answers_run_in_the_engine_step_by_step_like_its_own(kind, seed):
     draw = random.Random(seed)
     requests = [(draw.randrange(2, 20), draw.randrange(2, 14)) for _ in range(6)]
@@ -95,7 +97,7 @@ def test_the_watchdog_ends_a_livelock_and_says_who_waits():
 
 
 def test_the_watchdog_ends_a_step_that_never_ends():
-    class Pops(answers.LeastImportant, answers.MakesRoom, answers.PopsTheLast):
+    class Pops(LeastImportant, MakesRoom, PopsTheLast):
         pass
 
     with pytest.raises(Stuck, match="step 5 never ends: a is served again and again"):

@@ -6,15 +6,8 @@ from typing import Any
 
 from mini_engine.cache import NoFreeBlocksError
 from mini_engine.course.bug_bank import Bug, BugBank, hand_out_class
-from mini_engine.course.exercises.answers14_preempt import (
-    BackOfTheQueue,
-    CountsBlocks,
-    DropsTheCopies,
-    LosesTheAnswer,
-    LosesTheLastToken,
-    OneAtATime,
-    PreemptsTheLast,
-)
+from mini_engine.course.exercises.answers14_recompute import BackOfTheQueue, LosesTheAnswer, LosesTheLastToken
+from mini_engine.course.exercises.answers14_room import CountsBlocks, DropsTheCopies, OneAtATime, PreemptsTheLast
 from mini_engine.scheduling import Request, RequestStatus, Scheduler
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from mini_engine.cache.ops import CacheOp
 from mini_engine.course.exercise import Exercise, Mutant, Property
-from mini_engine.course.exercises import answers14_preempt as answers
+from mini_engine.course.exercises import answers14_room as answers
 from mini_engine.course.exercises.preemption_cases import Requests, same_answers, served, told
 from mini_engine.course.expect import expect, expect_equal, fail, show
 from mini_engine.course.tight_pool import NAMES, serve

@@ -8,7 +8,7 @@ from mini_engine.backends import AuditBackend
 from mini_engine.cache import KVCacheManager
 from mini_engine.config import EngineConfig
 from mini_engine.course.exercise import Exercise, Mutant, Property
-from mini_engine.course.exercises import answers14_preempt as answers
+from mini_engine.course.exercises import answers14_victim as answers
 from mini_engine.course.expect import expect, expect_equal
 from mini_engine.course.tight_pool import NAMES
 from mini_engine.engine.parts import make_parts
