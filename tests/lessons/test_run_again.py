@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dis
 import types
 from pathlib import Path
@@ -24,6 +25,15 @@ def _names(code: types.CodeType, bound: set[str], read: set[str]) -> None:
             _names(inner, bound, read)
 
 
+def _imported(source: str) -> dict[str, str]:
+    """What each name is that a cell imports: the same import once more changes nothing."""
+    found = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
 def changed_later(cells: list[str]) -> list[str]:
     """For each name that a cell takes from an earlier one, and a later one binds anew: where."""
     bound: list[set[str]] = []
@@ -32,13 +42,19 @@ def changed_later(cells: list[str]) -> list[str]:
         bound.append(set())
         read.append(set())
         _names(compile(source, "<cell>", "exec"), bound[-1], read[-1])
+    imported = [_imported(source) for source in cells]
+
+    def is_same_import(name: str, reader: int, later: int) -> bool:
+        before = {imported[cell].get(name) for cell in range(reader) if name in bound[cell]}
+        return before == {imported[later].get(name)} != {None}
+
     return [
         f"cell {reader} reads {name}, cell {later} binds it anew"
         for reader, names in enumerate(read)
         for name in sorted(names)
         if any(name in before for before in bound[:reader])
         for later in range(reader + 1, len(cells))
-        if name in bound[later]
+        if name in bound[later] and not is_same_import(name, reader, later)
     ]
 
 
@@ -49,6 +65,9 @@ def test_a_name_that_is_changed_later_is_found():
         "for S in (4, 5): print(S)",
     ]
     assert changed_later(cells) == ["cell 1 reads S, cell 2 binds it anew"]
+    assert changed_later(["from a import S", "print(S)", "from a import S"]) == []
+    assert changed_later(["from a import S", "print(S)", "from b import S"]) == ["cell 1 reads S, cell 2 binds it anew"]
+    assert changed_later(["S = 3", "print(S)", "from a import S"]) == ["cell 1 reads S, cell 2 binds it anew"]
     assert changed_later(["S = 3", "S = 4\nprint(S)", "S = 5"]) == []
     assert changed_later(["def f(): ...", "f = check('f', f)", "print(f())"]) == []
 

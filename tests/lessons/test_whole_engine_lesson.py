@@ -165,7 +165,7 @@ def test_nobody_keeps_the_promise_for_less(gpu):
 def test_the_least_cost_is_reached_and_one_more_is_within_the_tolerance():
     exercise = find(Exercise, "15.plan")
     for make in (exercise.reference, *exercise.alternatives):
-        plan = Plan(**make())
+        plan = service.plan_of(make())
         assert service.holds(plan)
         assert plan.cost == LEAST_COST
     assert LEAST_COST + min(PRICES.values()) > LEAST_COST * (1 + TOLERANCE)

@@ -9,7 +9,7 @@ from mini_engine.catalog import get_gpu
 from mini_engine.course.exercises.e11_intensity import heads_at_ridge
 from mini_engine.course.figures import BLUE, GREEN, GREY, ORANGE, RED
 from mini_engine.course.panels.drawing import DEEP, PALE, PAPER, WARM, arrow, box, label, sheet
-from mini_engine.course.panels.p03_intensity import logarithmic, title_of
+from mini_engine.course.panels.p03_intensity import counted, logarithmic, title_of
 from mini_engine.roofline import mla_decode_intensity, ridge_point
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def splits(figure: Figure, sequences: int, context: int, num_splits: int) -> str
     above.set_title(f"16 heads, {sequences} x {context:,} tokens, an H100's {PROCESSORS} processors")
     at_work, longest, extra = found[num_splits]
     return (
-        f"{num_splits} {'part' if num_splits == 1 else 'parts'} of each context: {at_work} of {PROCESSORS} processors at work, "
+        f"{counted(sequences, 'sequence')} of {context:,} tokens in {counted(num_splits, 'part')} each: {at_work} of {PROCESSORS} processors at work, "
         f"the busiest reads {longest:,} tokens instead of {found[1][1]:,}; the parts move {extra:.1%} of the latents' bytes more"
     )
 
@@ -156,7 +156,8 @@ def programs(figure: Figure, sequence: int, heads: int, split: int, num_splits: 
     )
     tiles = -(-NUM_HEADS // HEADS)
     return (
-        f"program ({heads}, {sequence}, {split}) serves heads {first} to {last} of sequence {sequence} and loads {what}. "
+        f"program ({heads}, {sequence}, {split}) serves heads {first} to {last} of sequence {sequence}, cut in {counted(num_splits, 'part')}, and "
+        f"loads {what}. "
         f"All {tiles * len(LENGTHS) * num_splits} programs load {tiles * sum(LENGTHS) * row_bytes:,} B, each latent {tiles} times"
     )
 

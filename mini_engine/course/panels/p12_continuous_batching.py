@@ -59,7 +59,7 @@ def batching(figure: Figure, unit: str, requests: int, spread: int, seats: int) 
     padding = line.count("padding")
     share = padding / (padding + line.count("prefill", "chunk", "decode"))
     return (
-        f"{unit}: {counted(requests, 'request')} of {PROMPT:,} tokens, answers of {min(outputs)} to {max(outputs)}, "
+        f"{unit}: {counted(requests, 'request')} of {PROMPT:,} tokens, answers of {ANSWER} give or take {spread} ({min(outputs)} to {max(outputs)}), "
         f"on {counted(seats, 'seat')}: "
         f"{line.num_steps} steps, {share:.0%} of the cells are padding, and a request has its answer after "
         f"{summary.e2e.mean * 1000:,.0f} ms on average{longest}"
