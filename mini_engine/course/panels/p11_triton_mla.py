@@ -94,7 +94,7 @@ def programs(figure: Figure, sequence: int, heads: int, split: int, num_splits: 
         above,
         2 * HEADS,
         4.1,
-        "two tiles of 16 heads, hatched is padding; contexts in blocks of 16, cut in parts",
+        f"program ({heads}, {sequence}, {split}): two tiles of 16 heads, hatched is padding; contexts cut in parts",
     )
     _bare(below, COLUMNS, 2, "the pool: blocks of 16 slots, by number")
     for x in range(2 * HEADS):
