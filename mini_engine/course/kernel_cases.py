@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mini_engine.course.exercises.e01_attention import slow_attention
+from mini_engine.course.exercises.attention_cases import slow_attention
 from mini_engine.course.kernel_compile import compiles
 from mini_engine.course.kernel_watch import OffLimits, expect_numbers, in_case, launched, numbers, watched
 from mini_engine.kernels import is_interpreted, kernel_device

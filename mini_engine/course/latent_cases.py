@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mini_engine.course.exercises.e01_attention import slow_attention
+from mini_engine.course.exercises.attention_cases import slow_attention
 from mini_engine.course.expect import expect
 from mini_engine.course.kernel_cases import FAR, NOWHERE, STRIDE, Cache, launched, numbers, reserved, watched
 from mini_engine.course.kernel_compile import compiles

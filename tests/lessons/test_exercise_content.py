@@ -11,11 +11,12 @@ from mini_engine.course.check import run
 from mini_engine.course.exercise import Exercise
 from mini_engine.course.exercises import all_of
 from mini_engine.course.exercises.answers01_attention import by_arrays, by_rows
-from mini_engine.course.exercises.e01_attention import slow_attention, slow_softmax
+from mini_engine.course.exercises.answers01_kv_cache import KVCache
+from mini_engine.course.exercises.attention_cases import slow_attention, slow_softmax
 from mini_engine.course.exercises.e01_check_attention import BANK, TEST_ATTENTION, WRONG
 from mini_engine.course.exercises.e01_counting import count_passes, token_forwards
 from mini_engine.course.exercises.e01_generate import GENERATE_CACHED, WIDE, ToyModel, generate_slowly
-from mini_engine.course.exercises.e01_kv_cache import KV_CACHE, KVCache
+from mini_engine.course.exercises.e01_kv_cache import KV_CACHE
 from mini_engine.geometry import attn_pairs, forwards_with_cache, forwards_without_cache
 
 

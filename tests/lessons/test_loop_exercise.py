@@ -6,7 +6,8 @@ import pytest
 
 from mini_engine.course.check import run
 from mini_engine.course.exercise import INPUTS_UNCHANGED
-from mini_engine.course.exercises.e00_start_here import GENERATE, CountingModel, generate
+from mini_engine.course.exercises.answers00_start_here import generate
+from mini_engine.course.exercises.e00_start_here import GENERATE, CountingModel
 
 
 @pytest.mark.parametrize("mutant", GENERATE.mutants, ids=lambda mutant: mutant.name)

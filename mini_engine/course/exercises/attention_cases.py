@@ -25,6 +25,23 @@ def slow_softmax(scores: Sequence[float]) -> list[float]:
     return [power / math.fsum(powers) for power in powers]
 
 
+def slow_attention(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
+    """Causal attention as three plain loops, one number at a time: the oracle.
+
+    q [T, H, D]; k, v [S, K, D]; row t sees keys 0..offset+t; query head h reads K/V head h // (H // K). Returns [T, H, D].
+    """
+    (rows, heads, size), kv_heads = q.shape, k.shape[1]
+    out = np.zeros((rows, heads, size))
+    for t in range(rows):
+        for h in range(heads):
+            g = h // (heads // kv_heads)
+            seen = range(offset + t + 1)
+            weights = slow_softmax([scale * math.fsum(q[t, h, d] * k[s, g, d] for d in range(size)) for s in seen])
+            for d in range(size):
+                out[t, h, d] = math.fsum(weights[s] * v[s, g, d] for s in seen)
+    return out
+
+
 def large_scores(attend: Scored) -> None:
     """Softmax with the maximum of each row of each head, and of nothing more."""
     values = np.array([1.0, 2.0, 5.0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,29 +16,12 @@ from mini_engine.course.exercises.attention_cases import (
     large_scores,
     mask_holds,
     offset_by_name_and_left_out,
-    slow_softmax,
+    slow_attention,
     tokens_seen,
 )
 from mini_engine.course.expect import expect, expect_close
 
 Array = np.ndarray
-
-
-def slow_attention(q: Array, k: Array, v: Array, scale: float, offset: int = 0) -> Array:
-    """Causal attention as three plain loops, one number at a time: the oracle.
-
-    q [T, H, D]; k, v [S, K, D]; row t sees keys 0..offset+t; query head h reads K/V head h // (H // K). Returns [T, H, D].
-    """
-    (rows, heads, size), kv_heads = q.shape, k.shape[1]
-    out = np.zeros((rows, heads, size))
-    for t in range(rows):
-        for h in range(heads):
-            g = h // (heads // kv_heads)
-            seen = range(offset + t + 1)
-            weights = slow_softmax([scale * math.fsum(q[t, h, d] * k[s, g, d] for d in range(size)) for s in seen])
-            for d in range(size):
-                out[t, h, d] = math.fsum(weights[s] * v[s, g, d] for s in seen)
-    return out
 
 
 @dataclass(frozen=True)
@@ -201,168 +183,33 @@ CAUSAL_ATTENTION = Exercise(
         Property(DIGITS, _every_digit),
     ],
     mutants=[
-        Mutant(
-            "keys in the place of values",
-            answers.keys_for_values,
-            LOOPS,
-            "Cached and full runs agree with each other, so only an independent answer shows it.",
-        ),
-        Mutant(
-            "a token cannot see itself",
-            answers.blind_to_itself,
-            PAST,
-            "The mask starts one place too early: row t must see key t.",
-        ),
-        Mutant(
-            "masked after the softmax",
-            answers.masked_too_late,
-            FUTURE,
-            "The weights that are left no longer sum to 1: later tokens still took their share.",
-        ),
-        Mutant(
-            "no scale",
-            answers.no_scale,
-            SCALE,
-            "Text still comes out; it is only worse.",
-        ),
-        Mutant(
-            "no mask",
-            answers.no_mask,
-            FUTURE,
-            "Every row sees the future, and past K and V change with each new token.",
-        ),
-        Mutant(
-            "mask forgets the offset",
-            answers.square_mask,
-            OFFSET,
-            "A new token's single row becomes row 0, which sees one key only (a bug reported for gpt-fast, #233).",
-        ),
-        Mutant(
-            "heads dealt round",
-            answers.heads_dealt_round,
-            GROUPS,
-            "np.tile gives h % K. Neighbouring heads share: np.repeat.",
-        ),
-        Mutant(
-            "exp without the maximum",
-            answers.overflows,
-            LARGE,
-            "One large score makes infinity, then NaN.",
-        ),
-        Mutant(
-            "maximum before the mask",
-            answers.maximum_before_the_mask,
-            MASK,
-            "A hidden score that is 1,000 larger pushes every visible one to exp(-1000), which is 0, and 0 / 0 is NaN.",
-        ),
-        Mutant(
-            "subtracts the first score",
-            answers.subtracts_the_first_score,
-            LARGE,
-            "Any number may be subtracted, but only the largest keeps exp from overflowing.",
-        ),
-        Mutant(
-            "clips the scores",
-            answers.clips_the_scores,
-            LARGE,
-            "800 and 801 both become 700, and their weights equal.",
-        ),
-        Mutant(
-            "-1,000 for minus infinity",
-            answers.mask_of(-1e3),
-            MASK,
-            "Scores below -1,000 exist, and then the hidden key is the largest.",
-        ),
-        Mutant(
-            "a window of five",
-            answers.window_of_five,
-            PAST,
-            "Sliding windows exist, in other models. Here every earlier token counts.",
-        ),
-        Mutant(
-            "heads dealt round when there are many",
-            answers.many_heads_dealt_round,
-            GROUPS,
-            "Right for the small shapes of a first test, wrong for those of a model.",
-        ),
-        Mutant(
-            "float32 when there are many keys",
-            answers.float32_for_many_keys,
-            DIGITS,
-            "A short cut for long inputs costs half the digits.",
-        ),
-        Mutant(
-            "no offset",
-            answers.no_offset,
-            OFFSET,
-            "The argument is there and nobody reads it.",
-        ),
-        Mutant(
-            "one row sees every key",
-            answers.one_row_unmasked,
-            OFFSET,
-            "A single row needs no mask only if no spare keys lie behind it.",
-        ),
-        Mutant(
-            "scale of 1 at most",
-            answers.scale_of_one_at_most,
-            SCALE,
-            "The scale is the caller's affair.",
-        ),
-        Mutant(
-            "offset under another name",
-            answers.offset_renamed,
-            OFFSET,
-            "Callers write offset=3; a parameter's name is part of the function.",
-        ),
-        Mutant(
-            "one buffer for all results",
-            answers.OneBuffer(),
-            LOOPS,
-            "The second call writes into the array that the first caller still holds.",
-        ),
-        Mutant(
-            "multiplies scores by a mask of 0 and 1",
-            answers.mask_of(0.0),
-            FUTURE,
-            "A score of 0 is a score like any other: exp(0) is 1. Hidden means minus infinity.",
-        ),
-        Mutant(
-            "-1e4 for minus infinity",
-            answers.mask_of(-1e4),
-            MASK,
-            "Scores below -10,000 exist, and then the hidden key is the largest.",
-        ),
-        Mutant(
-            "-1e9 for minus infinity",
-            answers.mask_of(-1e9),
-            MASK,
-            "The same with a larger number: only minus infinity is below every score.",
-        ),
-        Mutant(
-            "subtracts 10,000 from hidden scores",
-            answers.adds_to_the_scores,
-            MASK,
-            "A hidden score that is 10,000 above the others still wins.",
-        ),
-        Mutant(
-            "offset from the shapes",
-            answers.offset_from_the_shapes,
-            OFFSET,
-            "S - T is the offset only if no spare keys lie behind the last row's. The argument says where the rows stand.",
-        ),
-        Mutant(
-            "float32 inside",
-            answers.float32_inside,
-            DIGITS,
-            "Rounded to 24 bits on the way: six or seven digits are right. Too few for an oracle.",
-        ),
-        Mutant(
-            "scales q in place",
-            answers.scales_in_place,
-            INPUTS_UNCHANGED,
-            "`q *= scale` writes into the caller's array.",
-        ),
+        Mutant("keys in the place of values", answers.keys_for_values, LOOPS, "Cached and full runs agree with each other, so only an independent answer shows it."),
+        Mutant("a token cannot see itself", answers.blind_to_itself, PAST, "The mask starts one place too early: row t must see key t."),
+        Mutant("masked after the softmax", answers.masked_too_late, FUTURE, "The weights that are left no longer sum to 1: later tokens still took their share."),
+        Mutant("no scale", answers.no_scale, SCALE, "Text still comes out; it is only worse."),
+        Mutant("no mask", answers.no_mask, FUTURE, "Every row sees the future, and past K and V change with each new token."),
+        Mutant("mask forgets the offset", answers.square_mask, OFFSET, "A new token's single row becomes row 0, which sees one key only (a bug reported for gpt-fast, #233)."),
+        Mutant("heads dealt round", answers.heads_dealt_round, GROUPS, "np.tile gives h % K. Neighbouring heads share: np.repeat."),
+        Mutant("exp without the maximum", answers.overflows, LARGE, "One large score makes infinity, then NaN."),
+        Mutant("maximum before the mask", answers.maximum_before_the_mask, MASK, "A hidden score that is 1,000 larger pushes every visible one to exp(-1000), which is 0, and 0 / 0 is NaN."),
+        Mutant("subtracts the first score", answers.subtracts_the_first_score, LARGE, "Any number may be subtracted, but only the largest keeps exp from overflowing."),
+        Mutant("clips the scores", answers.clips_the_scores, LARGE, "800 and 801 both become 700, and their weights equal."),
+        Mutant("-1,000 for minus infinity", answers.mask_of(-1e3), MASK, "Scores below -1,000 exist, and then the hidden key is the largest."),
+        Mutant("a window of five", answers.window_of_five, PAST, "Sliding windows exist, in other models. Here every earlier token counts."),
+        Mutant("heads dealt round when there are many", answers.many_heads_dealt_round, GROUPS, "Right for the small shapes of a first test, wrong for those of a model."),
+        Mutant("float32 when there are many keys", answers.float32_for_many_keys, DIGITS, "A short cut for long inputs costs half the digits."),
+        Mutant("no offset", answers.no_offset, OFFSET, "The argument is there and nobody reads it."),
+        Mutant("one row sees every key", answers.one_row_unmasked, OFFSET, "A single row needs no mask only if no spare keys lie behind it."),
+        Mutant("scale of 1 at most", answers.scale_of_one_at_most, SCALE, "The scale is the caller's affair."),
+        Mutant("offset under another name", answers.offset_renamed, OFFSET, "Callers write offset=3; a parameter's name is part of the function."),
+        Mutant("one buffer for all results", answers.OneBuffer(), LOOPS, "The second call writes into the array that the first caller still holds."),
+        Mutant("multiplies scores by a mask of 0 and 1", answers.mask_of(0.0), FUTURE, "A score of 0 is a score like any other: exp(0) is 1. Hidden means minus infinity."),
+        Mutant("-1e4 for minus infinity", answers.mask_of(-1e4), MASK, "Scores below -10,000 exist, and then the hidden key is the largest."),
+        Mutant("-1e9 for minus infinity", answers.mask_of(-1e9), MASK, "The same with a larger number: only minus infinity is below every score."),
+        Mutant("subtracts 10,000 from hidden scores", answers.adds_to_the_scores, MASK, "A hidden score that is 10,000 above the others still wins."),
+        Mutant("offset from the shapes", answers.offset_from_the_shapes, OFFSET, "S - T is the offset only if no spare keys lie behind the last row's. The argument says where the rows stand."),
+        Mutant("float32 inside", answers.float32_inside, DIGITS, "Rounded to 24 bits on the way: six or seven digits are right. Too few for an oracle."),
+        Mutant("scales q in place", answers.scales_in_place, INPUTS_UNCHANGED, "`q *= scale` writes into the caller's array."),
     ],
     alternatives=[answers.by_rows, answers.by_arrays],
-)
+)  # fmt: skip

@@ -9,7 +9,8 @@ import numpy as np
 from mini_engine.course.bug_bank import Bug, BugBank, BugHunt
 from mini_engine.course.exercise import Mutant
 from mini_engine.course.exercises.answers01_attention import by_arrays, by_rows
-from mini_engine.course.exercises.e01_attention import CAUSAL_ATTENTION, Array, slow_attention
+from mini_engine.course.exercises.attention_cases import slow_attention
+from mini_engine.course.exercises.e01_attention import CAUSAL_ATTENTION, Array
 
 Attention = Callable[..., Array]
 Test = Callable[[Attention], None]

@@ -7,34 +7,14 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from mini_engine.attention import causal_attention
 from mini_engine.course.exercise import Exercise, Mutant, Property
-from mini_engine.course.exercises.answers01_attention import heads_dealt_round
-from mini_engine.course.exercises.e01_attention import slow_attention
-from mini_engine.course.exercises.e01_kv_cache import KVCache
+from mini_engine.course.exercises import answers01_generate as answers
+from mini_engine.course.exercises.answers01_kv_cache import KVCache
+from mini_engine.course.exercises.attention_cases import slow_attention
 from mini_engine.course.expect import expect, expect_close, expect_equal
 
 Array = np.ndarray
 Generate = Callable[..., list[int]]
-
-
-def generate_cached(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
-    """`max_tokens` greedy tokens: one pass over the prompt, then one pass of one token for each token after the first."""
-    scale = model.spec.head_dim**-0.5
-
-    def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
-        k_all, v_all = cache.append(layer, k, v)
-        return causal_attention(q, k_all, v_all, scale, offset=len(k_all) - len(q))
-
-    output: list[int] = []
-    new, position = list(prompt), 0
-    while len(output) < max_tokens:
-        positions = range(position, position + len(new))
-        logits = model.forward(np.array(new), np.array(positions), attend, logits_rows=[len(new) - 1])
-        position += len(new)
-        new = [int(np.argmax(logits[0]))]
-        output += new
-    return output
 
 
 class ToyModel:
@@ -161,109 +141,6 @@ def _exactly_max_tokens(candidate: Generate) -> None:
         expect_equal(len(model.passes), max_tokens, f"prompt [9, 2], max_tokens {max_tokens}: forward passes")
 
 
-def _spelled_out(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
-    """Another right answer: prefill first, then the decode loop."""
-    if max_tokens == 0:
-        return []
-
-    def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
-        k_all, v_all = cache.append(layer, k, v)
-        return slow_attention(q, k_all, v_all, model.spec.head_dim**-0.5, len(k_all) - len(q))
-
-    output = [int(model.forward(prompt, list(range(len(prompt))), attend)[-1].argmax())]
-    for position in range(len(prompt), len(prompt) + max_tokens - 1):
-        output.append(int(model.forward(output[-1:], [position], attend)[-1].argmax()))
-    return output
-
-
-def _loop(
-    model,
-    cache,
-    prompt: Sequence[int],
-    max_tokens: int,
-    *,
-    row: int = -1,
-    restart: bool = False,
-    offset: bool = True,
-    repeat_last: bool = False,
-    whole: bool = False,
-    one_more: bool = False,
-    at_least: int = 0,
-    scale: float | None = None,
-    attention: Callable[..., Array] = slow_attention,
-) -> list[int]:
-    """The right loop with a switch at every place where people go wrong."""
-
-    scale = scale or model.spec.head_dim**-0.5
-
-    def attend(layer: int, q: Array, k: Array, v: Array) -> Array:
-        k_all, v_all = cache.append(layer, k, v)
-        return attention(q, k_all, v_all, scale, len(k_all) - len(q) if offset else 0)
-
-    output: list[int] = []
-    new, position = list(prompt), 0
-    for _ in range(max(at_least, max_tokens)):
-        logits = model.forward(new, range(position, position + len(new)), attend)
-        token = int(np.argmax(logits[row]))
-        position = 0 if restart else position + len(new)
-        if whole:
-            new = [*new, token]
-        elif repeat_last and not output:
-            new = [new[-1], token]
-        else:
-            new = [token]
-        output.append(token)
-    if one_more and output:
-        model.forward(new, [position], attend)
-    return output
-
-
-def _first_row(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
-    return _loop(model, cache, prompt, max_tokens, row=0)
-
-
-def _positions_restart(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
-    return _loop(model, cache, prompt, max_tokens, restart=True)
-
-
-def _offset_forgotten(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
-    return _loop(model, cache, prompt, max_tokens, offset=False)
-
-
-def _last_prompt_token_twice(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
-    return _loop(model, cache, prompt, max_tokens, repeat_last=True)
-
-
-def _whole_sequence_again(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
-    return _loop(model, cache, prompt, max_tokens, whole=True)
-
-
-def _last_token_too(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
-    return _loop(model, cache, prompt, max_tokens, one_more=True)
-
-
-def _always_one(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
-    return _loop(model, cache, prompt, max_tokens, at_least=1)
-
-
-def _scale_of_another_model(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
-    return _loop(model, cache, prompt, max_tokens, scale=32**-0.5)
-
-
-def _scale_of_the_first_model(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
-    return _loop(model, cache, prompt, max_tokens, scale=0.5)
-
-
-def _heads_dealt_round(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
-    return _loop(model, cache, prompt, max_tokens, attention=heads_dealt_round)
-
-
-def _a_cache_of_its_own(model, cache, prompt: Sequence[int], max_tokens: int) -> list[int]:
-    spec = model.spec
-    own = KVCache(spec.num_hidden_layers, 64, spec.num_key_value_heads, spec.head_dim)
-    return _loop(model, own, prompt, max_tokens)
-
-
 SCALE = "the first pass attends, with the scale of the model it was given"
 SAME = "the tokens are those of running everything each time"
 PASSES = "the prompt runs once, then one token a pass"
@@ -273,7 +150,7 @@ LIMIT = "max_tokens tokens, and 0 runs nothing"
 GENERATE_CACHED = Exercise(
     id="01.generate_cached",
     title="Prefill, then decode",
-    reference=generate_cached,
+    reference=answers.generate_cached,
     properties=[
         Property(SCALE, _first_pass),
         Property(SAME, _same_tokens),
@@ -282,57 +159,17 @@ GENERATE_CACHED = Exercise(
         Property(LIMIT, _exactly_max_tokens),
     ],
     mutants=[
-        Mutant(
-            "scale of another model",
-            _scale_of_another_model,
-            SCALE,
-            "A global `scale` of the notebook belongs to tiny-gqa, whose heads have size 32.",
-        ),
-        Mutant(
-            "scale of 0.5",
-            _scale_of_the_first_model,
-            SCALE,
-            "Right for heads of size 4 and for no other.",
-        ),
-        Mutant(
-            "heads dealt round",
-            _heads_dealt_round,
-            SCALE,
-            "With one K/V head every order of dealing is right; with two it is not.",
-        ),
-        Mutant(
-            "a cache of its own",
-            _a_cache_of_its_own,
-            PASSES,
-            "The caller's cache stays empty, and whoever wants to go on from it starts again.",
-        ),
-        Mutant("reads the first row", _first_row, SAME, "Row 0 predicts the token after the first prompt token."),
-        Mutant(
-            "offset forgotten",
-            _offset_forgotten,
-            SAME,
-            "The new token's row sees key 0 only. The prompt still looks right, so the first token is right too.",
-        ),
-        Mutant(
-            "positions restart",
-            _positions_restart,
-            PLACES,
-            "Each new token claims to stand at the start of the text.",
-        ),
-        Mutant(
-            "runs the whole sequence again",
-            _whole_sequence_again,
-            PASSES,
-            "The cache is filled a second time with tokens that it holds already.",
-        ),
-        Mutant(
-            "last prompt token twice",
-            _last_prompt_token_twice,
-            PASSES,
-            "The cache then holds the last prompt token in two places.",
-        ),
-        Mutant("runs the last token too", _last_token_too, PASSES, "n + m passes' work: its K and V are never read."),
-        Mutant("one token at least", _always_one, LIMIT, "The first token is taken before the limit is looked at."),
+        Mutant("scale of another model", answers.scale_of_another_model, SCALE, "A global `scale` of the notebook belongs to tiny-gqa, whose heads have size 32."),
+        Mutant("scale of 0.5", answers.scale_of_the_first_model, SCALE, "Right for heads of size 4 and for no other."),
+        Mutant("heads dealt round", answers.heads_dealt_round, SCALE, "With one K/V head every order of dealing is right; with two it is not."),
+        Mutant("a cache of its own", answers.a_cache_of_its_own, PASSES, "The caller's cache stays empty, and whoever wants to go on from it starts again."),
+        Mutant("reads the first row", answers.first_row, SAME, "Row 0 predicts the token after the first prompt token."),
+        Mutant("offset forgotten", answers.offset_forgotten, SAME, "The new token's row sees key 0 only. The prompt still looks right, so the first token is right too."),
+        Mutant("positions restart", answers.positions_restart, PLACES, "Each new token claims to stand at the start of the text."),
+        Mutant("runs the whole sequence again", answers.whole_sequence_again, PASSES, "The cache is filled a second time with tokens that it holds already."),
+        Mutant("last prompt token twice", answers.last_prompt_token_twice, PASSES, "The cache then holds the last prompt token in two places."),
+        Mutant("runs the last token too", answers.last_token_too, PASSES, "n + m passes' work: its K and V are never read."),
+        Mutant("one token at least", answers.always_one, LIMIT, "The first token is taken before the limit is looked at."),
     ],
-    alternatives=[_spelled_out, _loop],
-)
+    alternatives=[answers.spelled_out, answers.loop],
+)  # fmt: skip

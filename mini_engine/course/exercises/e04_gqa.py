@@ -15,9 +15,9 @@ from mini_engine.course.exercises.attention_cases import (
     large_scores,
     mask_holds,
     offset_by_name_and_left_out,
+    slow_attention,
     tokens_seen,
 )
-from mini_engine.course.exercises.e01_attention import slow_attention
 from mini_engine.course.exercises.memory04 import expect_frugal
 from mini_engine.course.expect import expect, expect_close, expect_equal
 

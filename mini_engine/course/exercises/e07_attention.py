@@ -12,7 +12,7 @@ import numpy as np
 from mini_engine.attention import paged_attention
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises import answers07_attention as answers
-from mini_engine.course.exercises.e01_attention import slow_attention
+from mini_engine.course.exercises.attention_cases import slow_attention
 from mini_engine.course.expect import expect, expect_close, show
 
 Array = np.ndarray
