@@ -11,7 +11,7 @@ TORCH := $(shell sed -n 's/^ *"\(torch==[^"]*\)".*/\1/p' pyproject.toml)
 TEACH := .venv-teach
 NBGRADER := $(shell sed -n 's/^.*"\(nbgrader==[^"]*\)".*/\1/p' pyproject.toml)
 
-.PHONY: help setup lab teach test test-all lessons bench fuzz mutants lint clean
+.PHONY: help setup lab teach test test-all lessons release bench fuzz mutants lint clean
 help:
 	@echo "make lab      open the lessons in JupyterLab (in my_lessons/, your own copy)"
 	@echo "make test     run every test that fits in a few minutes"
@@ -20,6 +20,7 @@ help:
 	@echo "make fuzz     drive the engine with random requests and failures for an hour (SECONDS=3600)"
 	@echo "make mutants  plant named faults in cache and scheduler: the tests must notice each"
 	@echo "make lint     ruff, mypy, codespell"
+	@echo "make release  pack the course for a class, without solutions, into dist/"
 	@echo "make teach    set up .venv-teach: nbgrader, beside everything in .venv"
 	@echo "make setup    only set up .venv, with the real model"
 	@echo "make clean    remove .venv, .venv-teach and build files (my_lessons/ is kept)"
@@ -41,6 +42,10 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.lab
 	$(BIN)/pip install --quiet --editable ".[test]"
 	@touch $@
 
+# What the bundle of `make release` leaves out: a command that needs it says so, before it sets anything up.
+tests solutions benchmarks tools/mutants.py tools/release.py tools/nbgrader_course.py:
+	@echo "make $(MAKECMDGOALS) needs $@, which is not in the bundle for a class: it is in the whole project" >&2; exit 2
+
 # nbgrader adds menus to every JupyterLab that it shares an environment with: it gets one of its own, on top of .venv.
 $(TEACH)/.done: pyproject.toml | $(VENV)/.test
 	$(BIN)/python -m venv $(TEACH)
@@ -52,7 +57,7 @@ $(TEACH)/.done: pyproject.toml | $(VENV)/.test
 
 setup: $(VENV)/.lab
 
-teach: $(TEACH)/.done
+teach: tools/nbgrader_course.py $(TEACH)/.done
 
 lab: $(VENV)/.lab
 	@$(BIN)/python tools/open_lab.py $(ARGS)
@@ -62,29 +67,32 @@ lab: $(VENV)/.lab
 test test-all: export OMP_NUM_THREADS := 1
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
 
-test: $(TEACH)/.done
+test: tests $(TEACH)/.done
 	$(PYTEST) -m "not slow"
 
-test-all: $(TEACH)/.done
+test-all: tests $(TEACH)/.done
 	$(PYTEST)
 
-fuzz: $(VENV)/.test
+fuzz: tests $(VENV)/.test
 	MINI_ENGINE_FUZZ_SECONDS=$(or $(SECONDS),3600) $(BIN)/python -m pytest -s tests/engine/test_state_machine.py
 
-mutants: $(VENV)/.test
+mutants: tools/mutants.py $(VENV)/.test
 	$(BIN)/python tools/mutants.py
 
-lessons: $(VENV)/.test
+lessons: solutions $(VENV)/.test
 	$(BIN)/python tools/build_lessons.py
 	$(BIN)/python tools/teaching.py
 
-lint: $(VENV)/.test
+lint: tests $(VENV)/.test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
 
-bench: $(VENV)/.lab
+release: tools/release.py | $(BIN)/python
+	$(BIN)/python tools/release.py
+
+bench: benchmarks $(VENV)/.lab
 	$(BIN)/pip install --quiet --editable ".[bench]"
 	for script in benchmarks/*.py; do $(BIN)/python $$script || [ $$? -eq 2 ] || exit 1; done # 2: no GPU here, or no trace
 

@@ -1,0 +1,96 @@
+"""Pack the course for a class, without solutions: dist/mini-engine-course-VERSION.zip, the same bytes from the same files.
+
+python tools/release.py            or: make release
+python tools/release.py FOLDER     the archive goes there
+
+In it is what a learner needs, as git knows it: lessons in both languages, the package, data, docs, and the files that set
+everything up. Not in it: solutions, teachers' pages, tests, benchmarks, and the tools that make lessons. What a page says of those
+stands between the marks <!-- project --> and <!-- /project -->, and is left out too. The engine's own version of every
+exercise is in: the notebooks go on with it, and the checks compare with it.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PARTS = [
+    ".gitignore",
+    "AGENTS.md",
+    "CHANGELOG.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "data",
+    "docs",
+    "environment.yml",
+    "lessons",
+    "mini_engine",
+    "pyproject.toml",
+    "tools/open_lab.py",
+]
+LEFT_OUT = ("docs/teaching/",)
+PROJECT = re.compile(r"^<!-- project -->\n.*?^<!-- /project -->\n\n?", re.M | re.S)
+NOTE = """
+> This is the course as a class gets it, without solutions, tests and benchmarks. `make test` is for the whole project.
+"""
+EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip file can hold; a real time would make every archive another one
+
+
+def files(root: Path = ROOT) -> list[str]:
+    """The paths that go into the bundle, from the root, sorted. RuntimeError where git does not know this folder."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--", *PARTS], cwd=root, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        raise RuntimeError(f"{root}: the bundle is made of the files that git knows: {listed.stderr.strip()}")
+    return sorted(path for path in listed.stdout.split("\0") if path and not path.startswith(LEFT_OUT))
+
+
+def content(path: Path, root: Path = ROOT) -> bytes:
+    """A file as it is; of a page, what is for learners. ValueError for a mark without its other half."""
+    if path.suffix != ".md":
+        return path.read_bytes()
+    text = PROJECT.sub("", path.read_text(encoding="utf-8"))
+    if "<!-- project -->" in text or "<!-- /project -->" in text:
+        raise ValueError(
+            f"{path}: <!-- project --> and <!-- /project --> must come in pairs, each on a line of its own"
+        )
+    if path.name == "README.md" and path.parent == root:
+        title, rest = text.split("\n", 1)
+        text = f"{title}\n{NOTE}{rest}"
+    return text.encode()
+
+
+def write_bundle(folder: Path, root: Path = ROOT) -> Path:
+    """Write the archive into `folder`; returns its path. Everything in it is below one folder of the archive's name."""
+    version = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    name = f"mini-engine-course-{version}"
+    folder.mkdir(parents=True, exist_ok=True)
+    archive = folder / f"{name}.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as bundle:
+        for path in files(root):
+            entry = zipfile.ZipInfo(f"{name}/{path}", EARLIEST)
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            bundle.writestr(entry, content(root / path, root))
+    return archive
+
+
+def main() -> int:
+    """Exit status: 0 written, 2 refused."""
+    try:
+        archive = write_bundle(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dist")
+    except (OSError, RuntimeError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"{archive}: {archive.stat().st_size / 1e6:.1f} MB, without solutions")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
