@@ -1,4 +1,4 @@
-"""Wrong answers that differ from a right one in a line or two of text: the same kernel with one mistake."""
+"""Wrong answers that differ from a right one in a line or two of text: the same kernel, class or loop with one mistake."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _count = 0
 
 
 def planted(right: Callable[..., Any], *changes: tuple[str, str]) -> Any:
-    """The function out of a copy of its module, in which each (old, new) text has been changed.
+    """The function or class out of a copy of its module, in which each (old, new) text has been changed.
 
     The copy's source is kept where `inspect` finds it, since Triton compiles source. ValueError unless each old text stands
     in the module just once.

@@ -11,14 +11,16 @@ from mini_engine import LLM, EngineConfig, SamplingParams
 from mini_engine.course.check import looked_at
 from mini_engine.course.engine_and_simulator import at_once, run_both
 from mini_engine.course.exercise import Exercise, Prediction
-from mini_engine.course.exercises import answers12_schedulers, find
+from mini_engine.course.exercises import find
+from mini_engine.course.exercises.answers12_admit import Reserves
+from mini_engine.course.exercises.answers12_schedule import Loops, ServedSet
 from mini_engine.course.exercises.bugs12_schedulers import RIGHT, WRONG
 from mini_engine.course.exercises.e12_padding import simulated
 from mini_engine.course.figures import new_figure
 from mini_engine.course.own_scheduler import Job, SchedulerLab, make_scheduler, plans, serve
 from mini_engine.course.panels import p12_continuous_batching as pictures
 from mini_engine.course.timeline import timeline
-from mini_engine.scheduling import Scheduler
+from mini_engine.scheduling import Request, Scheduler
 from mini_engine.simulator import NoProgressError, StaticBatch, simulate, summarize
 from mini_engine.workload import load_trace
 
@@ -87,7 +89,7 @@ def test_a_scheduler_that_goes_in_circles_ends_with_an_error():
 
 
 def test_a_loop_that_asks_for_the_same_request_for_ever_ends_with_an_error():
-    class Forever(answers12_schedulers.Loops):
+    class Forever(Loops):
         def schedule_waiting(self, draft):
             while request := self.next_in_line():
                 self.start(request, draft)
@@ -154,7 +156,7 @@ def test_every_broken_scheduler_plans_something_else_sooner_or_later():
 def test_a_learners_loops_are_the_ones_that_run():
     calls = []
 
-    class Counting(answers12_schedulers.Loops):
+    class Counting(Loops):
         def schedule_running(self, draft):
             calls.append("running")
             super().schedule_running(draft)
@@ -178,19 +180,19 @@ def test_a_learners_loops_are_the_ones_that_run():
     assert {"running", "waiting", "admit"} == set(calls)
 
 
-@pytest.mark.parametrize("kind", [Scheduler, StaticBatch, answers12_schedulers.Loops, answers12_schedulers.Reserves])
+@pytest.mark.parametrize("kind", [Scheduler, StaticBatch, Loops, Reserves])
 @pytest.mark.parametrize("memory", [{"num_blocks": 40, "block_size": 4}, {"num_blocks": 4, "block_size": 40}])
 def test_engine_and_simulator_plan_alike(kind, memory):
     config = EngineConfig(**memory, max_num_seqs=6, enable_chunked_prefill=False, enable_prefix_caching=False)
     run = run_both(at_once([6, 9, 5, 7, 8, 6], SIX), config, kind)
     assert run.simulated == run.planned
     assert run.engine.stats().num_preemptions == run.result.counters.num_preemptions
-    if kind is answers12_schedulers.Reserves or memory["block_size"] == 40:
+    if kind is Reserves or memory["block_size"] == 40:
         assert run.result.counters.num_preemptions == 0
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("kind", [answers12_schedulers.Loops, answers12_schedulers.ServedSet])
+@pytest.mark.parametrize("kind", [Loops, ServedSet])
 @pytest.mark.parametrize(
     "options",
     [
@@ -227,7 +229,7 @@ def test_predictions_agree_with_the_simulator():
 
 def test_the_outgrown_end_and_the_next_in_line_gets_its_turn():
     scheduler = make_scheduler(SchedulerLab, num_blocks=2)
-    outgrown, small = (answers12_schedulers.Request(name, [1] * n, 4) for name, n in (("big", 9), ("small", 3)))
+    outgrown, small = (Request(name, [1] * n, 4) for name, n in (("big", 9), ("small", 3)))
     for request in (outgrown, small):
         scheduler.add_request(request)
     assert scheduler.next_in_line() is small

@@ -15,7 +15,9 @@ from mini_engine.course import capacity_plan as service
 from mini_engine.course.capacity_plan import DAYS, LEAST_COST, PRICES, RATE, SHARE, TOLERANCE, Plan
 from mini_engine.course.check import run
 from mini_engine.course.exercise import Exercise, Prediction
-from mini_engine.course.exercises import all_of, answers15_engine, answers15_serve, e15_predictions, find
+from mini_engine.course.exercises import all_of, answers15_serve, e15_predictions, find
+from mini_engine.course.exercises.answers15_execute import Executes, ExecutesByRows
+from mini_engine.course.exercises.answers15_step import Steps, StepsWithElse
 from mini_engine.course.figures import new_figure
 from mini_engine.course.own_engine import OPTIONAL, PIECES, Arrival, EngineLab, VirtualClock, assemble, without_cache
 from mini_engine.course.panels import p15_whole_engine as pictures
@@ -25,7 +27,7 @@ from mini_engine.workload import load_trace
 from tests.lessons.lesson_run import ROOT
 
 
-class Own(answers15_engine.Steps, answers15_engine.Executes):
+class Own(Steps, Executes):
     """An engine made of both answers."""
 
 
@@ -41,7 +43,7 @@ def serve_all(engine, prompts, **params):
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("answer", [EngineLab, Own, answers15_engine.StepsWithElse, answers15_engine.ExecutesByRows])
+@pytest.mark.parametrize("answer", [EngineLab, Own, StepsWithElse, ExecutesByRows])
 def test_own_engines_do_what_the_engine_does(answer, seed):
     draw = random.Random(seed)
     prompts = [[draw.randrange(5) for _ in range(draw.randrange(1, 12))] for _ in range(9)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mini_engine.course.bug_bank import Bug, BugBank, hand_out_class
-from mini_engine.course.exercises import answers12_schedulers as answers
+from mini_engine.course.exercises import answers12_schedule as answers
 from mini_engine.course.own_scheduler import make_scheduler
 from mini_engine.outputs import FinishReason
 from mini_engine.scheduling import Request, SampledToken, Scheduler, StepPlan

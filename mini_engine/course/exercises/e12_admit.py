@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from mini_engine.course.exercise import Exercise, Mutant, Property
-from mini_engine.course.exercises import answers12_schedulers as answers
+from mini_engine.course.exercises import answers12_admit as answers
 from mini_engine.course.exercises.scheduler_cases import (
     Job,
     expect_steps,

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from mini_engine.course.exercise import Exercise, Mutant, Property
-from mini_engine.course.exercises import answers12_schedulers as answers
+from mini_engine.course.exercises import answers12_schedule as answers
 from mini_engine.course.exercises.scheduler_cases import (
     expect_no_gap,
     expect_steps,

@@ -10,6 +10,7 @@ from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises import answers14_room as answers
 from mini_engine.course.exercises.preemption_cases import Requests, same_answers, served, told
 from mini_engine.course.expect import expect, expect_equal, fail, show
+from mini_engine.course.planted import planted
 from mini_engine.course.tight_pool import NAMES, serve
 from mini_engine.scheduling import Request, Scheduler, StepPlan
 
@@ -150,6 +151,17 @@ FREE, ASKED, UNTIL, ITSELF, ALONE, WHOLE = (
     "everybody gets the answer that a large pool gives",
 )
 
+# Lines of answers.CountsBlocks, and of answers.MakesRoom.
+NEED = "self.kv.num_blocks_to_append(request, num_tokens)"
+VICTIM = "            victim = self.pick_victim(self.running[position:])\n            self.preempt(victim, draft)\n            if"
+STOP = "            if request not in self.running:\n                return False\n"
+END = "                    self.end(request)\n                    return False\n"
+
+
+def _counts(old: str, new: str) -> Any:
+    return planted(answers.CountsBlocks, (old, new))
+
+
 MAKE_ROOM = Exercise(
     id="14.make_room",
     title="Blocks for the next tokens",
@@ -169,15 +181,15 @@ MAKE_ROOM = Exercise(
         Mutant("blocks for all tokens", answers.BlocksForAllTokens, FREE, "The last block may have room."),
         Mutant("asks all", answers.AsksAll, ASKED, "Who was served in this step computes in this step, on those blocks."),
         Mutant("never itself", answers.NeverItself, ASKED, "It may be the one that started last."),
-        Mutant("the last, without asking", answers.TheLastWithoutAsking, ASKED, "Who goes is pick_victim's business."),
-        Mutant("one victim", answers.OneVictim, UNTIL, "One victim may hold fewer blocks than are needed."),
+        Mutant("the last, without asking", _counts(VICTIM, VICTIM.replace("self.pick_victim(self.running[position:])", "self.running[-1]")), ASKED, "Who goes is pick_victim's business."),
+        Mutant("one victim", _counts(f"while {NEED}", f"if {NEED}"), UNTIL, "One victim may hold fewer blocks than are needed."),
         Mutant("True for itself", answers.TrueForItself, ITSELF, "True says that it has blocks."),
-        Mutant("goes on without blocks", answers.GoesOnWithoutBlocks, ITSELF, "A sequence that waits holds no blocks."),
+        Mutant("goes on without blocks", _counts(STOP, ""), ITSELF, "A sequence that waits holds no blocks."),
         Mutant("ends in place of going", answers.EndsInPlaceOfGoing, ITSELF, "It can come back when the others are done."),
         Mutant("goes alone", answers.PreemptsTheLast, ALONE, "It would come back to the same pool, and go again, for ever."),
         Mutant("only its own copies", answers.OnlyItsOwnCopies, WHOLE, "preempt may plan copies too: those of a swap."),
-        Mutant("forgets the copy", answers.ForgetsTheCopy, WHOLE, "A write to a shared block copies it, and a copy takes a block too."),
-        Mutant("tries for ever", answers.TriesForEver, ALONE, "Alone, it can take nothing from anybody."),
+        Mutant("forgets the copy", _counts(f"while {NEED}", "while -(-(request.num_computed_tokens + num_tokens) // self.kv.block_size) - len(request.block_table)"), WHOLE, "A write to a shared block copies it, and a copy takes a block too."),
+        Mutant("tries for ever", planted(answers.MakesRoom, (END, "                    continue\n")), ALONE, "Alone, it can take nothing from anybody."),
         Mutant("asks nobody", answers.AsksNobody, ITSELF, "The request itself can be chosen."),
         Mutant("a list in the list", answers.ListInAList, FREE, "Copies are added one by one: += or extend."),
         Mutant("own copies first", answers.OwnCopiesFirst, WHOLE, "They are made in order: a victim's K/V leaves a block before a copy goes in."),

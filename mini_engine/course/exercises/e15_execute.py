@@ -8,7 +8,7 @@ from typing import Any
 from mini_engine import EngineConfig, LLMEngine, SamplingParams
 from mini_engine.cache import CacheOp
 from mini_engine.course.exercise import Exercise, Mutant, Property
-from mini_engine.course.exercises import answers15_engine as answers
+from mini_engine.course.exercises import answers15_execute as answers
 from mini_engine.course.expect import expect_equal, fail
 from mini_engine.course.own_engine import TimedAudit, VirtualClock, without_cache
 from mini_engine.scheduling import Request, SampledToken, StepPlan

@@ -11,6 +11,7 @@ from mini_engine.course.exercises import answers15_serve as answers
 from mini_engine.course.exercises.e15_execute import greedy
 from mini_engine.course.expect import expect_equal, expect_raises, fail
 from mini_engine.course.own_engine import Arrival, Clock, TimedAudit, VirtualClock, without_cache
+from mini_engine.course.planted import planted
 
 Serve = Callable[[LLMEngine, Sequence[Arrival], Clock], Any]
 LONG = 200  # tokens of a prompt that the pool cannot hold
@@ -149,6 +150,17 @@ ANSWERS, TIME, JOIN, WAIT, REFUSE, OTHERS = (
     "another error is nobody's refusal",
 )
 
+# Lines of answers.serve.
+COME = "        while coming and coming[0].time <= clock():\n            _, name"
+WAIT_FIRST = "        if not engine.has_unfinished_requests():\n            clock.wait_until(coming[0].time)\n" + COME
+NO = "except ValueError:\n                refused.append(name)"
+TELL = "for output in engine.step():"
+
+
+def _instead(*changes: tuple[str, str]) -> Any:
+    return planted(answers.serve, *changes)
+
+
 SERVE = Exercise(
     id="15.serve",
     title="Serve what comes",
@@ -163,18 +175,18 @@ SERVE = Exercise(
         Property(OTHERS, _other_errors),
     ],
     mutants=[
-        Mutant("what was said first", answers.first_outputs, ANSWERS, "Outputs are cumulative: the last one is the answer."),
+        Mutant("what was said first", _instead(("outputs[output.request_id] = output", "outputs.setdefault(output.request_id, output)")), ANSWERS, "Outputs are cumulative: the last one is the answer."),
         Mutant("all at once", answers.all_at_once, TIME, "Then there is no queue to measure, and no arrival."),
         Mutant("one after the other", answers.one_after_the_other, JOIN, "The engine batches only what it knows of."),
         Mutant("when all are done", answers.when_all_are_done, JOIN, "That is static batching, built around an engine that can do better."),
-        Mutant("one a step", answers.one_a_step, JOIN, "Two that come together can start together."),
+        Mutant("one a step", _instead((COME, COME.replace("while", "if"))), JOIN, "Two that come together can start together."),
         Mutant("the first of those who come together", answers.strictly_before, JOIN, "Two that come at one time have both come."),
         Mutant("until idle", answers.until_idle, WAIT, "A pause is not the end."),
-        Mutant("watches the clock", answers.watches_the_clock, WAIT, "On a virtual clock nobody moves the time on; on a real one a core burns."),
+        Mutant("watches the clock", _instead((WAIT_FIRST, COME), (TELL, "for output in engine.step() if engine.has_unfinished_requests() else []:")), WAIT, "On a virtual clock nobody moves the time on; on a real one a core burns."),
         Mutant("steps while idle", answers.steps_while_idle, WAIT, "It wakes up for nothing."),
-        Mutant("refuses nobody", answers.refuses_nobody, REFUSE, "One bad request ends the service for all."),
-        Mutant("forgets the refused", answers.forgets_the_refused, REFUSE, "Somebody waits for that answer."),
-        Mutant("refuses on any error", answers.refuses_on_any_error, OTHERS, "A broken engine would refuse everybody, in silence."),
+        Mutant("refuses nobody", _instead((NO, "finally:\n                pass")), REFUSE, "One bad request ends the service for all."),
+        Mutant("forgets the refused", _instead((NO, NO.replace("refused.append(name)", "pass"))), REFUSE, "Somebody waits for that answer."),
+        Mutant("refuses on any error", _instead((NO, NO.replace("ValueError", "Exception"))), OTHERS, "A broken engine would refuse everybody, in silence."),
     ],
     alternatives=[answers.by_number],
 )  # fmt: skip

@@ -6,10 +6,11 @@ from typing import Any
 
 from mini_engine import EngineConfig, LLMEngine
 from mini_engine.course.exercise import Exercise, Mutant, Property
-from mini_engine.course.exercises import answers15_engine as answers
+from mini_engine.course.exercises import answers15_step as answers
 from mini_engine.course.exercises.e15_execute import MOST_STEPS, greedy
 from mini_engine.course.expect import expect, expect_equal, fail
 from mini_engine.course.own_engine import TimedAudit, VirtualClock, without_cache
+from mini_engine.course.planted import planted
 from mini_engine.scheduling import Scheduler, StepPlan
 
 PROMPTS = {"a": [5, 9, 3, 8, 2], "b": [7, 1]}
@@ -174,6 +175,19 @@ ANSWERS, EVERY, FAILS, INTERRUPT, PLANNING, IDLE, ABORTED = (
     "who was aborted hears of it",
 )
 
+# Lines of answers.Steps.
+CATCH = (
+    "            except BaseException as error:\n                self.rollback(plan, error)\n                raise\n"
+)
+COMMIT = CATCH + "            self.commit(plan, tokens)\n"
+TRY = "            try:\n                tokens = self.execute(plan)\n            except Base"
+PLAN = "            plan = self.plan()\n" + TRY
+
+
+def _instead(*changes: tuple[str, str]) -> Any:
+    return planted(answers.Steps, *changes)
+
+
 STEP = Exercise(
     id="15.step",
     title="One step",
@@ -191,16 +205,16 @@ STEP = Exercise(
     mutants=[
         Mutant("tells nothing", answers.TellsNothing, ANSWERS, "The answers are computed, and nobody gets them."),
         Mutant("tells of the end only", answers.TellsOfTheFinished, EVERY, "Nobody can stream."),
-        Mutant("never rolls back", answers.NeverRollsBack, FAILS, "The next step finds a plan that nobody has ended."),
-        Mutant("swallows the error", answers.SwallowsTheError, FAILS, "Whoever could repair it does not hear of it."),
-        Mutant("tries again", answers.TriesAgain, FAILS, "A step that always fails would be tried for ever, in silence."),
-        Mutant("commits anyway", answers.CommitsAnyway, FAILS, "What was not computed counts as computed."),
-        Mutant("exceptions only", answers.ExceptionsOnly, INTERRUPT, "KeyboardInterrupt is no Exception."),
-        Mutant("not for an exit", answers.NotForExit, INTERRUPT, "SystemExit is no Exception, either."),
-        Mutant("rolls back a commit", answers.RollsBackACommit, PLANNING, "A committed plan is true: there is nothing to take back."),
-        Mutant("commits chunks only", answers.CommitsChunksOnly, ANSWERS, "Whoever asked for no token waits for ever."),
+        Mutant("never rolls back", _instead((CATCH, "            finally:\n                pass\n")), FAILS, "The next step finds a plan that nobody has ended."),
+        Mutant("swallows the error", _instead((CATCH, CATCH.replace("raise\n", "return []\n"))), FAILS, "Whoever could repair it does not hear of it."),
+        Mutant("tries again", _instead((CATCH, CATCH.replace("raise\n", "plan = self.plan()\n                tokens = self.execute(plan)\n"))), FAILS, "A step that always fails would be tried for ever, in silence."),
+        Mutant("commits anyway", _instead((COMMIT, "            except BaseException:\n                self.commit(plan, {})\n                raise\n            self.commit(plan, tokens)\n")), FAILS, "What was not computed counts as computed."),
+        Mutant("exceptions only", _instead((CATCH, CATCH.replace("BaseException", "Exception"))), INTERRUPT, "KeyboardInterrupt is no Exception."),
+        Mutant("not for an exit", _instead((CATCH, CATCH.replace("BaseException", "(Exception, KeyboardInterrupt)"))), INTERRUPT, "SystemExit is no Exception, either."),
+        Mutant("rolls back a commit", _instead((COMMIT, "                self.commit(plan, tokens)\n" + CATCH)), PLANNING, "A committed plan is true: there is nothing to take back."),
+        Mutant("commits chunks only", _instead((COMMIT, COMMIT.replace("self.commit(plan, tokens)", "if plan.chunks:\n                self.commit(plan, tokens)"))), ANSWERS, "Whoever asked for no token waits for ever."),
         Mutant("asks twice", answers.AsksTwice, ABORTED, "told() tells everything once."),
-        Mutant("rolls back no plan", answers.RollsBackNoPlan, PLANNING, "There is nothing to take back, and the first error is hidden."),
+        Mutant("rolls back no plan", _instead((PLAN, "            plan = None\n" + TRY.replace("try:\n", "try:\n                plan = self.plan()\n"))), PLANNING, "There is nothing to take back, and the first error is hidden."),
         Mutant("plans when idle", answers.PlansWhenIdle, IDLE, "A server that waits would plan all night."),
         Mutant("tells of running ones only", answers.TellsOfRunningOnly, ABORTED, "Whoever waits for the aborted one waits for ever."),
     ],
