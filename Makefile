@@ -43,7 +43,7 @@ $(VENV)/.test: pyproject.toml | $(VENV)/.lab
 	@touch $@
 
 # What the bundle of `make release` leaves out: a command that needs it says so, before it sets anything up.
-tests solutions benchmarks tools/mutants.py tools/release.py tools/nbgrader_course.py:
+tests solutions benchmarks/common tools/mutants.py tools/release.py tools/nbgrader_course.py:
 	@echo "make $(MAKECMDGOALS) needs $@, which is not in the bundle for a class: it is in the whole project" >&2; exit 2
 
 # nbgrader adds menus to every JupyterLab that it shares an environment with: it gets one of its own, on top of .venv.
@@ -92,7 +92,7 @@ lint: tests $(VENV)/.test
 release: tools/release.py | $(BIN)/python
 	$(BIN)/python tools/release.py
 
-bench: benchmarks $(VENV)/.lab
+bench: benchmarks/common $(VENV)/.lab
 	$(BIN)/pip install --quiet --editable ".[bench]"
 	for script in benchmarks/*.py; do $(BIN)/python $$script || [ $$? -eq 2 ] || exit 1; done # 2: no GPU here, or no trace
 

@@ -34,6 +34,7 @@ class Heir:
 
     @property
     def token_ids(self) -> list[int]:
+        """The beam's tokens and the one that makes the heir."""
         return [*self.beam.token_ids, self.token_id]
 
 

@@ -264,6 +264,7 @@ def _default_model() -> str:
 
 
 def run_download(args: argparse.Namespace) -> int:
+    """Fetch a model and print where it is. Exit status 0; errors are told by `main`."""
     from mini_engine.download import download
 
     print(download(args.model))
@@ -271,6 +272,7 @@ def run_download(args: argparse.Namespace) -> int:
 
 
 def run_doctor(args: argparse.Namespace) -> int:
+    """Print what was found, as text or JSON. Exit status 1 when there is a fault."""
     from mini_engine.doctor import examine, report
 
     checks = examine()

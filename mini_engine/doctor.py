@@ -65,6 +65,7 @@ def report(checks: list[Check], *, as_json: bool = False) -> str:
 
 
 def check_python() -> Iterator[Check]:
+    """Is this Python new enough?"""
     found = f"{sys.version.split()[0]}, {sys.executable}"
     if sys.version_info[:2] >= OLDEST_PYTHON:
         yield Check("python", "ok", found)
@@ -85,6 +86,7 @@ def requirements() -> list[str]:
 
 
 def check_packages() -> Iterator[Check]:
+    """Is every package that the course needs here, in the version it was tested with? Triton is looked at apart."""
     from packaging.requirements import Requirement
 
     right = 0
@@ -135,6 +137,7 @@ def _lies_in(path: object, folder: str) -> bool:
 
 
 def check_kernelspec() -> Iterator[Check]:
+    """Does the kernel `python3` of the notebooks start this Python?"""
     from jupyter_client.kernelspec import KernelSpecManager
 
     spec = KernelSpecManager().get_kernel_spec("python3")
@@ -158,6 +161,7 @@ def usable_cpus() -> int:
 
 
 def check_torch() -> Iterator[Check]:
+    """Does torch start more threads than there are processors, and does it see the GPU?"""
     import torch
 
     threads, cpus = torch.get_num_threads(), usable_cpus()
@@ -180,6 +184,7 @@ def check_torch() -> Iterator[Check]:
 
 
 def check_triton() -> Iterator[Check]:
+    """Is Triton here, and how will the kernels run?"""
     version = _version("triton")
     if version is None and sys.platform != "linux":
         yield Check("triton", "ok", f"not made for {sys.platform}: everything but the Triton kernels runs")
@@ -199,6 +204,7 @@ def check_triton() -> Iterator[Check]:
 
 
 def check_models() -> Iterator[Check]:
+    """Are the small models and the real one here, with sound headers?"""
     from mini_engine.models import ModelNotFoundError, open_checkpoint
 
     reinstall = "install mini-engine again; in a checkout: `git checkout -- data/models`"

@@ -17,7 +17,8 @@ class Explained(Protocol[P, R_co]):
 
     __name__: str
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """The function's own value, without the words."""
 
     def explain(self, *args: P.args, **kwargs: P.kwargs) -> str:
         """The same calculation as text: one line a step, with the numbers put in."""

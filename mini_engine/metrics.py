@@ -50,6 +50,7 @@ class RequestTimes:
 
     @property
     def num_output_tokens(self) -> int:
+        """Tokens that came out; each has its time."""
         return len(self.token_times)
 
     @property

@@ -28,6 +28,7 @@ def as_integer(text: str) -> Any:
 
 
 def one_of(*allowed: str) -> Callable[[str], Any]:
+    """An option's type that takes one of these words."""
     return option(lambda text: arguments.choice("value", text, allowed))
 
 

@@ -27,6 +27,7 @@ class CompletionOutput:
 
     @property
     def finished(self) -> bool:
+        """True once there is a reason why it ended."""
         return self.finish_reason is not None
 
     def snapshot(self) -> CompletionOutput:

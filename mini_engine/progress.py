@@ -48,6 +48,7 @@ def _cell(cell: dict[str, Any]) -> Cell:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of `mini-engine progress`."""
     parser.add_argument("folder", nargs="?", type=Path, help="where your notebooks are (default: my_lessons, or here)")
     parser.add_argument("--json", action="store_true", help="print the status of every exercise as JSON")
 

@@ -66,6 +66,7 @@ class SequentialEngine:
         check_request(prompt_token_ids, sampling_params, self.model.spec)
 
     def has_unfinished_requests(self) -> bool:
+        """True while somebody waits, or an ended one was not handed out yet."""
         return bool(self._queue or self._ended)
 
     def step(self) -> list[RequestOutput]:

@@ -12,9 +12,11 @@ from mini_engine.sampling import SamplingParams
 class Detokenizer(Protocol):
     """Turns tokens into text as they come (`Tokenizer.detokenizer()`)."""
 
-    def add(self, token_id: int) -> str: ...
+    def add(self, token_id: int) -> str:
+        """The text that is certain after this token; "" in the middle of a character."""
 
-    def finish(self) -> str: ...
+    def finish(self) -> str:
+        """What was held back, once no token follows."""
 
 
 class StopChecker:

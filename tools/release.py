@@ -4,7 +4,8 @@ python tools/release.py            or: make release
 python tools/release.py FOLDER     the archive goes there
 
 In it is what a learner needs, as git knows it: lessons in both languages, the package, data, docs, and the files that set
-everything up. Not in it: solutions, teachers' pages, tests, benchmarks, and the tools that make lessons. What a page says of those
+everything up. Not in it: solutions, teachers' pages, tests, the scripts of the benchmarks (lessons read their
+results), and the tools that make lessons. What a page says of those
 stands between the marks <!-- project --> and <!-- /project -->, and is left out too. The engine's own version of every
 exercise is in: the notebooks go on with it, and the checks compare with it.
 """
@@ -26,6 +27,7 @@ PARTS = [
     "LICENSE",
     "Makefile",
     "README.md",
+    "benchmarks/results",
     "data",
     "docs",
     "environment.yml",
@@ -37,7 +39,7 @@ PARTS = [
 LEFT_OUT = ("docs/teaching/",)
 PROJECT = re.compile(r"^<!-- project -->\n.*?^<!-- /project -->\n\n?", re.M | re.S)
 NOTE = """
-> This is the course as a class gets it, without solutions, tests and benchmarks. `make test` is for the whole project.
+> This is the course as a class gets it, without solutions and tests. `make test` is for the whole project.
 """
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip file can hold; a real time would make every archive another one
 

@@ -51,4 +51,5 @@ class Fp8Codec:
         return Encoded(codes | (np.signbit(rounded).astype(np.uint8) << np.uint8(7)))
 
     def decode(self, encoded: Encoded) -> np.ndarray:
+        """x[T, K, D] in float32: the value of each code."""
         return VALUES[encoded.codes].astype(np.float32)

@@ -58,7 +58,8 @@ class Codec(Protocol):
     """Turns numbers into fewer bytes and back. T must be a multiple of `tokens_per_group`."""
 
     @property
-    def tokens_per_group(self) -> int: ...
+    def tokens_per_group(self) -> int:
+        """Tokens that share a scale: 1, or a whole group of them."""
 
     def encode(self, x: np.ndarray) -> Encoded:
         """x[T, K, D] of any float type. ValueError for NaN or infinity, which would spoil a whole group, and other shapes."""
@@ -99,6 +100,7 @@ class IntCodec:
 
     @property
     def tokens_per_group(self) -> int:
+        """Tokens that share a scale: 1 along channels, `group` along tokens."""
         return 1 if self.axis == "token" or self.group is None else self.group
 
     @property
@@ -107,6 +109,7 @@ class IntCodec:
         return 2**self.bits - 2 if self.symmetric else 2**self.bits - 1
 
     def encode(self, x: np.ndarray) -> Encoded:
+        """x[T, K, D], T a multiple of `tokens_per_group`. ValueError for other shapes, NaN, infinity and what float32 cannot hold."""
         x = np.asarray(x, dtype=np.float64)
         check_finite(x)
         if x.ndim != 3 or x.shape[2] == 0:
@@ -129,6 +132,7 @@ class IntCodec:
         return Encoded(pack(codes, self.bits), scale, zero)
 
     def decode(self, encoded: Encoded) -> np.ndarray:
+        """x[T, K, D] in float32, each number off by at most half a step of its group."""
         assert encoded.scale is not None
         codes = unpack(encoded.codes, self.bits).astype(np.float32)
         scale = encoded.scale[..., None].astype(np.float32)

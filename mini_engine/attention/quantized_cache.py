@@ -25,6 +25,7 @@ class Stored(NamedTuple):
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the codes, their scales and what is not encoded yet."""
         return self.encoded.nbytes + self.recent.nbytes
 
 

@@ -55,20 +55,24 @@ class AuditBackend:
         self._token_keys = np.arange(1, vocab_size + 1, dtype=np.uint64) * np.uint64(_GOLDEN)
 
     def init_kv(self, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> None:
+        """Pools of empty slots: num_blocks + 1 blocks here, num_swap_blocks + 1 on the host."""
         self.block_size = block_size
         self._pool: list[list[Slot | None]] = [[None] * block_size for _ in range(num_blocks + 1)]
         self._swap: list[list[Slot | None]] = [[None] * block_size for _ in range(num_swap_blocks + 1)]
 
     def block(self, block_id: int) -> list[Slot | None]:
+        """The slots of a block: what each holds, or None."""
         return list(self._pool[block_id])
 
     def apply_ops(self, ops: Sequence[CacheOp]) -> None:
+        """Copy whole blocks, in the order given."""
         for op in ops:
             source = self._swap if op.kind == "swap_in" else self._pool
             target = self._swap if op.kind == "swap_out" else self._pool
             target[op.dst] = list(source[op.src])
 
     def execute(self, batch: BatchInput) -> NumpyStepResult:
+        """Write the slots of every new token and read every history. KVCorruption for anything that does not belong there."""
         size = self.block_size
         starts = batch.query_start_loc.tolist()
         tokens, positions, slots = batch.token_ids.tolist(), batch.positions.tolist(), batch.slot_mapping.tolist()

@@ -36,6 +36,7 @@ class BatchInput:
 
     @property
     def num_seqs(self) -> int:
+        """R."""
         return len(self.context_lens)
 
 
@@ -82,9 +83,11 @@ class NumpyStepResult:
     array: np.ndarray
 
     def argmax(self) -> np.ndarray:
+        """Greedy tokens [rows], int64. ValueError where the largest logit is NaN."""
         tokens = self.array.argmax(axis=-1)  # NaN counts as the largest here
         check_peaks(np.take_along_axis(self.array, tokens[:, None], axis=-1)[:, 0], tokens)
         return tokens
 
     def logits(self, row: int) -> np.ndarray:
+        """Logits [V] of one row."""
         return self.array[row]

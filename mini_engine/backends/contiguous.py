@@ -75,6 +75,7 @@ class NoCache:
     nbytes = 0
 
     def append(self, layer: int, *new: Any) -> tuple[Any, ...]:
+        """What is new is all there is."""
         return new
 
 

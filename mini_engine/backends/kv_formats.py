@@ -42,12 +42,15 @@ class Fp8Format(AutoFormat):
     MAX = 448.0
 
     def parts(self, heads: int, size: int) -> dict[str, tuple[tuple[int, int], torch.dtype]]:
+        """One byte a number, and no scale."""
         return {"": ((heads, size), torch.uint8)}  # as bytes, which every device can gather and fill
 
     def encode(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """x[T, heads, size] -> one part of the same shape, cut off at +-448."""
         return (x.clamp(-self.MAX, self.MAX).to(torch.float8_e4m3fn).view(torch.uint8),)
 
     def decode(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The bytes, whatever their leading axes -> x in the model's dtype."""
         return parts[0].view(torch.float8_e4m3fn).to(self.dtype)
 
 
@@ -58,15 +61,18 @@ class Int8Format(AutoFormat):
     """
 
     def parts(self, heads: int, size: int) -> dict[str, tuple[tuple[int, int], torch.dtype]]:
+        """One byte a number, and a float32 scale for each head."""
         return {"": ((heads, size), torch.int8), "_scale": ((heads, 1), torch.float32)}
 
     def encode(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """x[T, heads, size] -> codes of that shape and scales [T, heads, 1]."""
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         scale = (x.abs().amax(dim=-1, keepdim=True) / 127).float()
         scale = scale.clamp_min(torch.finfo(torch.float32).tiny)  # all zeros: anything but a division by zero
         return (x / scale).round().to(torch.int8), scale
 
     def decode(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Codes times scales, in the model's dtype."""
         codes, scale = parts
         return codes.to(torch.promote_types(self.dtype, torch.float32)).mul_(scale).to(self.dtype)
 

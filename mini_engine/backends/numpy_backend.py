@@ -53,6 +53,7 @@ class NumpyBackend:
         return 8 * kv_elems_per_token(self.model.spec)
 
     def init_kv(self, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> None:
+        """Pools [layers, num_blocks + 1, block_size, ...] of NaN, so that reading what nobody wrote shows."""
         layers, shapes = self.model.spec.num_hidden_layers, kv_arrays(self.model.spec)
         self.block_size = block_size
 
@@ -66,6 +67,7 @@ class NumpyBackend:
         return {name: pool[:, block_id].copy() for name, pool in self.pools.items()}
 
     def apply_ops(self, ops: Sequence[CacheOp]) -> None:
+        """Copy blocks of every layer between the pools and the host, in the order given."""
         for kind, src, dst in ops:
             for name, pool in self.pools.items():
                 source = self._host[name] if kind == "swap_in" else pool
@@ -73,6 +75,7 @@ class NumpyBackend:
                 target[:, dst] = source[:, src]
 
     def execute(self, batch: BatchInput) -> NumpyStepResult:
+        """One forward pass in float64: write new K/V into their slots, attend along the block tables."""
         starts, lengths = batch.query_start_loc.tolist(), batch.context_lens.tolist()
 
         def attend(layer: int, q: np.ndarray, *new: Any) -> np.ndarray:

@@ -39,6 +39,7 @@ class SimulatedBackend:
         self.bytes_read = 0.0  # on one GPU
 
     def clock(self) -> float:
+        """Virtual seconds: the engine reads this where it would read the time."""
         return self.now
 
     def wait_until(self, time: float) -> None:
@@ -62,14 +63,17 @@ class SimulatedBackend:
     # -- what the engine asks of a backend -----------------------------------------------------------------------------
 
     def init_kv(self, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> None:
+        """Only the block size matters: nothing is kept."""
         self.block_size = block_size
 
     def apply_ops(self, ops: Sequence[CacheOp]) -> None:
+        """Let the time pass that moving these blocks takes."""
         seconds = self.cost.move_seconds(ops, self.block_size)
         self.move_seconds += seconds
         self._pass(seconds)
 
     def execute(self, batch: BatchInput) -> SimulatedResult:
+        """Let the time pass that this step takes, and answer every row with one and the same token."""
         starts = batch.query_start_loc.tolist()
         sizes = [end - begin for begin, end in pairwise(starts)]
         chunks = [Chunk("", 0, end - n, n) for end, n in zip(batch.context_lens.tolist(), sizes)]
@@ -77,6 +81,7 @@ class SimulatedBackend:
         return SimulatedResult(len(batch.logits_rows), self.vocab_size)
 
     def block(self, block_id: int) -> tuple[()]:
+        """Nothing is kept, so a block holds nothing."""
         return ()  # nothing is kept
 
     def _pass(self, seconds: float) -> None:
@@ -92,9 +97,11 @@ class SimulatedResult:
     vocab_size: int
 
     def argmax(self) -> np.ndarray:
+        """The same token for every row, int64 [rows]."""
         return np.full(self.num_rows, TOKEN, dtype=np.int64)
 
     def logits(self, row: int) -> np.ndarray:
+        """Logits [V] that leave no doubt at any temperature in use."""
         logits = np.zeros(self.vocab_size, dtype=np.float32)
         logits[TOKEN] = 100.0  # sampled at any temperature in use
         return logits

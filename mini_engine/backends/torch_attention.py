@@ -46,6 +46,8 @@ class Gather:
 
 @dataclass(frozen=True)
 class DecodeGroup:
+    """Sequences with one new token each, attended to together."""
+
     rows: torch.Tensor  # [b] tokens of the batch, one per sequence
     gather: Gather
     mask: torch.Tensor | None  # [b, 1, 1, M * P] True where the row may look; None when it may look everywhere
@@ -53,6 +55,8 @@ class DecodeGroup:
 
 @dataclass(frozen=True)
 class PrefillChunk:
+    """Some new tokens of one sequence, and where the rest of its context lies."""
+
     tokens: slice  # of the batch
     gather: Gather | None  # None: the chunk is the whole context, so its keys are the ones just computed
     mask: torch.Tensor | None  # [T, M * P]

@@ -24,12 +24,14 @@ class TorchStepResult:
         self._tensor = tensor
 
     def argmax(self) -> np.ndarray:
+        """Greedy tokens [rows], int64. ValueError where the largest logit is NaN."""
         tokens = self._tensor.argmax(dim=-1)  # NaN counts as the largest here
         found = tokens.cpu().numpy()
         check_peaks(self._tensor.gather(-1, tokens[:, None])[:, 0].float().cpu().numpy(), found)
         return found
 
     def logits(self, row: int) -> np.ndarray:
+        """Logits [V] of one row as NumPy float32."""
         return self._tensor[row].float().cpu().numpy()
 
 
@@ -65,6 +67,7 @@ class TorchBackend:
         return self.kv_bytes_per_token * self.block_size
 
     def init_kv(self, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> None:
+        """Pools on the model's device, and as many as asked for in host memory, pinned beside a GPU."""
         model, layers = self.model, self.spec.num_hidden_layers
         self.block_size = block_size
         on_gpu = model.device.type == "cuda"
@@ -83,6 +86,7 @@ class TorchBackend:
         self._scratch = self._new_scratch(0)
 
     def apply_ops(self, ops: Sequence[CacheOp]) -> None:
+        """Copy blocks of every layer, on the device or to and from the host, in the order given."""
         for op in ops:
             for name, pool in self.pools.items():
                 source = self._host[name] if op.kind == "swap_in" else pool
@@ -91,6 +95,7 @@ class TorchBackend:
 
     @torch.inference_mode()
     def execute(self, batch: BatchInput) -> TorchStepResult:
+        """One forward pass over all chunks: each layer writes its K/V, then attends along the block tables."""
         plan = self._plan(batch)
         if plan.scratch_blocks > self._scratch_blocks:
             self._scratch = self._new_scratch(plan.scratch_blocks)

@@ -31,6 +31,7 @@ class Block(NamedTuple):
 
     @property
     def is_free(self) -> bool:
+        """True when no table holds it; its content may still be found and used again."""
         return self.ref_count == 0
 
 

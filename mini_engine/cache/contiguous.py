@@ -186,6 +186,7 @@ class FirstFitAllocator(ContiguousAllocator):
         self._holes = [(0, capacity)]
 
     def holes(self) -> list[Hole]:
+        """Free runs of slots as (start, size), by start."""
         return list(self._holes)
 
     def _take(self, size: int) -> tuple[int, int]:
@@ -213,6 +214,7 @@ class BuddyAllocator(ContiguousAllocator):
         self._free: dict[int, set[int]] = {capacity: {0}}  # size -> starts
 
     def holes(self) -> list[Hole]:
+        """Free buddies as (start, size), by start; neighbours of different pairs stay apart."""
         return sorted((start, size) for size, starts in self._free.items() for start in starts)
 
     def _take(self, size: int) -> tuple[int, int]:

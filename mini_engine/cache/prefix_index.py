@@ -72,6 +72,7 @@ class PrefixIndex:
         self._entry_of: dict[int, _Entry] = {}
 
     def match(self, chain: TokenChain, limit: int) -> list[int]:
+        """Follow the names from the first block on; tokens and parents are compared, so a collision ends the hit."""
         hits: list[int] = []
         parent: _Entry | Namespace = chain.hasher.namespace
         for digest, tokens in zip(chain.digests(limit)[:limit], chain.tokens):
@@ -83,6 +84,7 @@ class PrefixIndex:
         return hits
 
     def publish(self, chain: TokenChain, start: int, blocks: list[int], parent: int | None) -> int:
+        """Enter blocks under their names, twins behind those that are there; how many, up to a collision."""
         above = chain.hasher.namespace if parent is None else self._entry_of[parent]
         digests = chain.digests(start + len(blocks))
         for i, block in enumerate(blocks, start):
@@ -99,6 +101,7 @@ class PrefixIndex:
         return len(blocks)
 
     def evict(self, block: int) -> None:
+        """Forget a block, and every name that no block and no longer name needs."""
         entry = self._entry_of.pop(block)
         del entry.blocks[block]
         while not entry.blocks and not entry.num_children:
@@ -109,9 +112,11 @@ class PrefixIndex:
             entry.num_children -= 1
 
     def blocks(self) -> set[int]:
+        """All blocks entered."""
         return set(self._entry_of)
 
     def history(self, block: int) -> list[int]:
+        """The tokens from the first of the sequence to the last in this block."""
         entry: _Entry | Namespace = self._entry_of[block]
         parts = []
         while isinstance(entry, _Entry):
@@ -120,6 +125,7 @@ class PrefixIndex:
         return [token for tokens in reversed(parts) for token in tokens]
 
     def check(self) -> None:
+        """AssertionError, naming the block, when entries, blocks and numbers of children disagree."""
         for block, entry in self._entry_of.items():
             assert block in entry.blocks, f"block {block} points at an entry that does not list it"
             assert self._entries.get(entry.digest) is entry, f"the entry of block {block} is not under its name"

@@ -38,6 +38,7 @@ class RadixPrefixIndex:
         self._depth_of: dict[int, int] = {}  # position of a block in its sequence, in blocks
 
     def match(self, chain: TokenChain, limit: int) -> list[int]:
+        """Walk down the tree as far as its tokens are the chain's and blocks hold them."""
         hits: list[int] = []
         node = self._root
         while len(hits) < limit:
@@ -52,6 +53,7 @@ class RadixPrefixIndex:
         return hits
 
     def publish(self, chain: TokenChain, start: int, blocks: list[int], parent: int | None) -> int:
+        """Enter blocks below their parent, splitting an edge where the tokens part; all of them, as nothing collides."""
         node = self._root if parent is None else self._node_of[parent]
         for i, block in enumerate(blocks, start):
             tokens, offset = chain.tokens[i], i - node.start
@@ -67,6 +69,7 @@ class RadixPrefixIndex:
         return len(blocks)
 
     def evict(self, block: int) -> None:
+        """Forget a block, and cut off edges that no block holds and nothing follows."""
         node = self._node_of.pop(block)
         del node.blocks[self._depth_of.pop(block) - node.start][block]
         while node is not self._root and not node.children:  # cut off what nobody holds and nothing follows
@@ -79,9 +82,11 @@ class RadixPrefixIndex:
             node = node.parent
 
     def blocks(self) -> set[int]:
+        """All blocks entered."""
         return set(self._node_of)
 
     def history(self, block: int) -> list[int]:
+        """The tokens from the root to the last in this block."""
         node = self._node_of[block]
         parts = node.tokens[: self._depth_of[block] - node.start + 1]
         while node is not self._root:
@@ -90,6 +95,7 @@ class RadixPrefixIndex:
         return [token for tokens in parts for token in tokens]
 
     def check(self) -> None:
+        """AssertionError, naming the block, when edges and blocks disagree."""
         num_found, stack = 0, [self._root]
         while stack:
             node = stack.pop()

@@ -25,6 +25,7 @@ class Reader:
         self.nested &= bool(config.get("model_type"))
 
     def get(self, field: str, default: Any = None) -> Any:
+        """The value of a field, or the default."""
         return self.find(field, default)[1]
 
     def find(self, field: str, default: Any = None) -> tuple[str, Any]:
@@ -54,6 +55,7 @@ class Reader:
         return count(key, value)
 
     def positive(self, field: str, value: Any) -> float:
+        """The value as a float. ValueError, naming the field, unless it is a finite number above 0."""
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
             raise ValueError(f"{field}={reprlib.repr(value)} must be a finite number above 0")
         return float(value)

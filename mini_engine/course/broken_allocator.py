@@ -35,6 +35,7 @@ class Sequence:
 
     @property
     def table(self) -> list[int]:
+        """Its block numbers, in order."""
         return [block.number for block in self.blocks]
 
 

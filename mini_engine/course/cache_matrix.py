@@ -59,6 +59,7 @@ class Row:
 
     @property
     def taken(self) -> int:
+        """Slots taken, used or not."""
         return self.used + self.reserved + self.internal
 
     @property

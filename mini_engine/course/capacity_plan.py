@@ -36,6 +36,7 @@ class Plan:
 
     @property
     def cost(self) -> float:
+        """Dollars an hour."""
         return PRICES[self.gpu] * self.gpus
 
     def __str__(self) -> str:
@@ -95,6 +96,7 @@ def share_met(plan: Plan, day: str = DAYS[0]) -> float:
 
 
 def holds(plan: Plan) -> bool:
+    """Whether the promised share is met on every day."""
     return all(share_met(plan, day) >= SHARE for day in DAYS)
 
 

@@ -30,9 +30,11 @@ class ContiguousService:
         self.waiting: deque[Waiting] = deque()
 
     def is_busy(self) -> bool:
+        """True while somebody waits or holds memory."""
         return bool(self.waiting or self.memory.runs)
 
     def add(self, request_id: str, prompt: int, output: int) -> None:
+        """Queue a request of so many prompt and output tokens; its last token is never stored."""
         stored = prompt + output - 1
         size = max(stored, self.reservation(prompt, output, self.max_len))
         self.waiting.append(Waiting(request_id, prompt, stored, size))

@@ -33,6 +33,7 @@ class Watched:
         self.last_call = ""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the learner's function. InputChanged when it changes what it may not."""
         names = [*self._names, *(f"argument {i}" for i in range(len(self._names), len(args)))]
         arguments = {**dict(zip(names, args)), **kwargs}
         self.last_call = f"{self.__name__}({', '.join(f'{n}={_brief(v)}' for n, v in arguments.items())})"

@@ -74,6 +74,7 @@ class Cache:
         return ", ".join([text, *(words for words, so in extras.items() if so)])
 
     def arrays(self) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
+        """q[B, H, D], and for each sequence k and v[T, K, D], all float32 and always the same."""
         rng = np.random.default_rng(sum(self.lengths) + self.size)
         H, K = self.heads
         q = rng.normal(size=(len(self.lengths), H, self.size)).astype(np.float32)
@@ -121,6 +122,7 @@ class Cache:
 
     @property
     def scale(self) -> float:
+        """1 / sqrt(D)."""
         return self.size**-0.5
 
     @property

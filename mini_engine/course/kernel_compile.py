@@ -146,6 +146,7 @@ def compiles(call: Callable[[Any], Any]) -> Callable[[Any], None]:
 
 
 def main(target: str) -> None:
+    """Compile the job on stdin for a target, and print what came of it as JSON."""
     from mini_engine.kernels._mode import import_triton
     from mini_engine.kernels.compile_report import AbsentGPU
     from mini_engine.kernels.machine_code import needs

@@ -41,6 +41,7 @@ class OffLimits:
         return np.sort(self.tensor.data_ptr() + at * self.tensor.element_size())
 
     def index(self, address: int) -> list[int]:
+        """The place in the tensor, one number a dimension, that lies at this address."""
         size, strides = self.tensor.element_size(), np.array(self.tensor.stride(), np.int64)
         every = np.argwhere(self.where)
         return [int(i) for i in every[np.argmax(self.tensor.data_ptr() + every @ strides * size == address)]]

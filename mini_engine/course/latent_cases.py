@@ -63,6 +63,7 @@ class Latents:
 
     @property
     def row_bytes(self) -> int:
+        """Bytes of one token in float32."""
         return (self.latent + self.rope) * 4
 
     def tensors(self) -> tuple[Any, ...]:

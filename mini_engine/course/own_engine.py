@@ -67,9 +67,11 @@ class EngineLab(LLMEngine):
 class Clock(Protocol):
     """Seconds, and a way to let them pass."""
 
-    def __call__(self) -> float: ...
+    def __call__(self) -> float:
+        """Seconds since some moment."""
 
-    def wait_until(self, moment: float) -> None: ...
+    def wait_until(self, moment: float) -> None:
+        """Return when that moment has come."""
 
 
 class Arrival(NamedTuple):
@@ -88,9 +90,11 @@ class VirtualClock:
         self.now = 0.0
 
     def __call__(self) -> float:
+        """Virtual seconds."""
         return self.now
 
     def wait_until(self, moment: float) -> None:
+        """Jump to that moment, if it is still to come."""
         self.now = max(self.now, moment)
 
 
@@ -105,6 +109,7 @@ class TimedAudit(AuditBackend):
         self.num_passes = 0
 
     def execute(self, batch: BatchInput):  # type: ignore[no-untyped-def]
+        """A step as the audit backend does it, that takes its time on the virtual clock."""
         self.num_passes += 1
         self.clock.now += self.SECONDS
         return super().execute(batch)

@@ -36,6 +36,7 @@ class Served(NamedTuple):
 
     @property
     def shares(self) -> FragBreakdown:
+        """The four shares of memory, averaged over the steps."""
         return frag_breakdown(self.used, self.reserved, self.internal, self.external)
 
     @property
@@ -106,18 +107,24 @@ class NoModel:
 
     vocab_size, eos_token_ids, max_model_len = 64, (), 1 << 20
 
-    def init_kv(self, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> None: ...
+    def init_kv(self, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> None:
+        """Nothing is kept."""
 
-    def apply_ops(self, ops: Sequence[Any]) -> None: ...
+    def apply_ops(self, ops: Sequence[Any]) -> None:
+        """Nothing is moved."""
 
     def execute(self, batch: Any) -> NoModel:
+        """Remember how many rows want an answer."""
         self._rows = len(batch.logits_rows)
         return self
 
     def argmax(self) -> np.ndarray:
+        """Token 0 for every row."""
         return np.zeros(self._rows, dtype=np.int64)
 
     def logits(self, row: int) -> np.ndarray:
+        """Zeros [V]."""
         return np.zeros(self.vocab_size)
 
-    def block(self, block_id: int) -> None: ...
+    def block(self, block_id: int) -> None:
+        """Nothing is in it."""

@@ -42,6 +42,7 @@ class Run:
 
     @property
     def num_preemptions(self) -> int:
+        """How often somebody was preempted."""
         return sum(len(preempted) for _, preempted in self.steps)
 
     @property

@@ -46,6 +46,7 @@ class Film:
         self._chunk_tables = [list(requests[chunk.request_id, chunk.index].block_table) for chunk in plan.chunks]
 
     def record(self, kind: str, plan: StepPlan | None = None, **fields: Any) -> None:
+        """Append an event: what was planned, if there is a plan, and the state that it left behind."""
         event = {"kind": kind, "step": self._num_steps, **fields}
         if plan is not None:
             event |= self._plan(plan)

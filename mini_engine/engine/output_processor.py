@@ -82,6 +82,7 @@ class RequestState:
 
     @property
     def finished(self) -> bool:
+        """True when every branch has ended."""
         return all(branch.completion.finished for branch in self.branches)
 
     def output(self) -> RequestOutput:
@@ -106,6 +107,7 @@ class OutputProcessor:
         self._unseen: dict[str, RequestState] = {}  # those that changed since their last output, in that order
 
     def branch(self, key: tuple[str, int]) -> Branch:
+        """The branch of a key (request id, index). KeyError for one that is not here."""
         return self.states[key[0]].branches[key[1]]
 
     def fork(self, request_id: str, index: int, token_ids: Sequence[int]) -> int:

@@ -69,6 +69,7 @@ class FragBreakdown:
 
     @property
     def total(self) -> Fraction:
+        """The sum of the four: 1."""
         return self.token + self.reserved + self.internal + self.external
 
 

@@ -31,6 +31,7 @@ class ParamBreakdown:
 
     @property
     def total(self) -> int:
+        """All parameters."""
         return sum(getattr(self, part.name) for part in fields(self))
 
 

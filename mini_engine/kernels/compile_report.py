@@ -61,12 +61,15 @@ class AbsentGPU:
         self.device = TARGETS.index(target) if target in TARGETS else len(TARGETS)
 
     def get_current_target(self) -> Any:
+        """The target that Triton compiles for."""
         return self.target
 
     def get_current_device(self) -> int:
+        """The number under which Triton keeps what it compiled."""
         return self.device
 
     def get_current_stream(self, device: int | None = None) -> int:
+        """0: nothing is ever launched."""
         return 0
 
 
@@ -170,6 +173,7 @@ def chosen(given: str, known: tuple[str, ...], what: str) -> tuple[str, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """The report of `python -m mini_engine.kernels.compile_report`. Exit status 1 when a kernel has a fault, such as a spill."""
     assert __doc__ is not None
     parser = argparse.ArgumentParser(
         prog="python -m mini_engine.kernels.compile_report", formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -58,10 +58,12 @@ def launches_kept(arch: str, num_processors: int = 132) -> Iterator[list[Launch]
 
 
 def meta(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor with shape and dtype but no memory: enough to compile for."""
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
 def tables() -> tuple[torch.Tensor, torch.Tensor]:
+    """Block tables [B, M] and context lengths [B]."""
     return meta(B, M, dtype=torch.int32), meta(B, dtype=torch.int32)
 
 
@@ -69,6 +71,7 @@ def gqa(
     dtype: str, D: int, G: int = 4, K: int = 8, P: int = 16, *, int8: bool = False, num_splits: int = 8,
     window: int | None = None,
 ) -> Callable[[], object]:  # fmt: skip
+    """A launch of GQA decode: head size D, G query heads for each of K KV heads, P tokens a block."""
     q = meta(B, K * G, D, dtype=DTYPES[dtype])
     pool = meta(N, P, K, D, dtype=torch.int8 if int8 else DTYPES[dtype])
     scales = meta(N, P, K, dtype=torch.float32) if int8 else None
@@ -79,6 +82,7 @@ def gqa(
 def mla(
     dtype: str, H: int, Dc: int = 512, Dr: int = 64, P: int = 64, *, int8: bool = False, num_splits: int = 8
 ) -> Callable[[], object]:
+    """A launch of MLA decode: H heads, latents of Dc and rotary keys of Dr numbers, P tokens a block."""
     q_latent, q_rope = (meta(B, H, size, dtype=DTYPES[dtype]) for size in (Dc, Dr))
     pool = meta(N, P, Dc + Dr, dtype=torch.int8 if int8 else DTYPES[dtype])
     scale = meta(N, P, dtype=torch.float32) if int8 else None
@@ -87,6 +91,7 @@ def mla(
 
 
 def combine(dtype: str, D: int, H: int = 32, num_splits: int = 8) -> Callable[[], object]:
+    """A launch that joins the parts of H heads of size D."""
     parts, lse = meta(num_splits, B, H, D, dtype=torch.float32), meta(num_splits, B, H, dtype=torch.float32)
     out = meta(B, H, D, dtype=DTYPES[dtype])
     return lambda: split_combine.combine(parts, lse, out)
@@ -95,6 +100,7 @@ def combine(dtype: str, D: int, H: int = 32, num_splits: int = 8) -> Callable[[]
 def write(
     dtype: str, D: int = 128, K: int = 8, P: int = 16, *, int8: bool = False, latent: bool = False
 ) -> Callable[[], object]:
+    """A launch that writes 64 tokens: K and V, or one latent."""
     new = meta(64, K, D, dtype=DTYPES[dtype])
     pool = meta(N, P, K, D, dtype=torch.int8 if int8 else DTYPES[dtype])
     scales = meta(N, P, K, dtype=torch.float32) if int8 else None

@@ -39,10 +39,12 @@ class Launch:
 
     @property
     def bytes_loaded(self) -> int:
+        """Bytes loaded from all tensors together."""
         return sum(self.loaded.values())
 
     @property
     def bytes_stored(self) -> int:
+        """Bytes stored to all tensors together."""
         return sum(self.stored.values())
 
     @property

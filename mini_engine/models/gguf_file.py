@@ -60,10 +60,12 @@ class CheckedReader(GGUFReader):
 
     @property  # type: ignore[override]
     def data(self) -> np.ndarray:
+        """The whole file as bytes, mapped, not read."""
         return self._bytes
 
     @data.setter
     def data(self, mapped: np.ndarray) -> None:
+        """The whole file as bytes, mapped, not read."""
         # A million small slices of a plain array cost half of what they do of a memmap.
         self._bytes = np.asarray(mapped)
 
@@ -192,6 +194,7 @@ class GGUFFile:
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
+        """{tensor name: shape}, the outermost dimension first."""
         # GGUF lists dimensions innermost first.
         return {name: tuple(map(int, reversed(tensor.shape))) for name, tensor in self._tensors.items()}
 
@@ -226,6 +229,7 @@ class GGUFFile:
         return rows.reshape(-1, D // 2, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
 
     def where(self, name: str) -> Path:
+        """The file that holds a tensor: the only one."""
         return self.path
 
     def tokenizer(self) -> Tokenizer:

@@ -126,12 +126,15 @@ class HFFolder:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
+        """{tensor name: shape} over all files of the folder."""
         return {name: file.shapes[name] for name, file in self._files.items()}
 
     def read(self, name: str) -> np.ndarray:
+        """One tensor. KeyError for a name that no file holds."""
         return self._files[name].read(name)
 
     def where(self, name: str) -> Path:
+        """The file that holds a tensor, or the folder when none does: for error messages."""
         return self._files[name].path if name in self._files else self.path
 
     def tokenizer(self) -> Tokenizer:

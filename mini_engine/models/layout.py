@@ -20,6 +20,7 @@ HARMLESS = re.compile(r"\.rotary_emb\.inv_freq$")  # old files store the RoPE fr
 
 
 def layer_name(layer: int, part: str) -> str:
+    """The name of a weight in a Hugging Face checkpoint, such as `model.layers.3.mlp.up_proj.weight`."""
     return f"model.layers.{layer}.{part}.weight"
 
 

@@ -83,6 +83,7 @@ class SafetensorsFile:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
+        """{tensor name: shape}, from the header."""
         return {name: shape for name, (_, shape, _, _) in self._tensors.items()}
 
     def read(self, name: str) -> np.ndarray:

@@ -105,6 +105,7 @@ class AdditiveStep:
 
     @property
     def total(self) -> Fraction:
+        """Seconds of the step: both parts, one after the other."""
         return self.kv + self.matmul
 
 

@@ -37,6 +37,7 @@ class Measured:
 
     @property
     def intensity(self) -> float:
+        """FLOP per byte."""
         return self.flops / self.bytes
 
     @property

@@ -26,6 +26,7 @@ class RecomputeOrSwap:
 
     @property
     def faster(self) -> str:
+        """ "swap" or "recompute"; a tie is recomputed."""
         return "swap" if self.swap < self.recompute else "recompute"
 
 

@@ -29,6 +29,7 @@ class Admission:
         return self._needed(request, budget) <= spare
 
     def num_blocks(self, num_tokens: int) -> int:
+        """Blocks that hold so many tokens, the last perhaps partly."""
         return -(-num_tokens // self.block_size)
 
     def _goal(self, request: Request) -> int:

@@ -21,6 +21,7 @@ class Counters:
     num_swapped_in_blocks: int = 0
 
     def add_ops(self, ops: Sequence[CacheOp]) -> None:
+        """Count the cache operations of a step by kind."""
         for op in ops:
             if op.kind == "copy":
                 self.num_copied_blocks += 1

@@ -73,6 +73,7 @@ class Draft:
         self.budget -= num_tokens
 
     def plan(self, finished: Sequence[Request]) -> StepPlan:
+        """The draft as a plan that nobody changes any more; `finished` ended since the step before."""
         return StepPlan(
             chunks=tuple(self.chunks),
             cache_ops=tuple(self.cache_ops),

@@ -31,6 +31,7 @@ class ShortestFirst(FirstComeFirstServed):
     """The fewest tokens first: a low mean waiting time, at the price that long prompts may wait for ever."""
 
     def queue_order(self, request: Request) -> tuple[int, ...]:
+        """Those that were preempted before those that never ran, then by length."""
         return (request.status is RequestStatus.WAITING, request.num_tokens, request.arrival, request.index)
 
 
@@ -38,12 +39,15 @@ class Priority(FirstComeFirstServed):
     """The smallest priority number first, then first come. Room is made by the least important, latest arrival."""
 
     def queue_order(self, request: Request) -> tuple[int, ...]:
+        """By priority number, then by arrival."""
         return (request.priority, request.arrival, request.index)
 
     def rank(self, request: Request, admission: int) -> tuple[int, ...]:
+        """Served in the order of the queue, whenever it started."""
         return self.queue_order(request)
 
     def pick_victim(self, running: Sequence[Request]) -> Request:
+        """The one that the queue would start last."""
         return max(running, key=self.queue_order)
 
 

@@ -10,6 +10,7 @@ class Recompute:
     """Drop the K/V. The tokens stay, sampled ones too: on return they are one prompt, and what is still cached is hit."""
 
     def preempt(self, request: Request, kv: KVCacheManager) -> list[CacheOp]:
+        """Free the victim's blocks: it starts again from its first token, or from a hit. No cache operations."""
         kv.free(request)
         request.num_computed_tokens = 0
         request.status = RequestStatus.PREEMPTED
@@ -20,6 +21,7 @@ class Swap(Recompute):
     """Move the K/V to host memory, which holds `num_swap_blocks` blocks. Where it is full: recompute."""
 
     def preempt(self, request: Request, kv: KVCacheManager) -> list[CacheOp]:
+        """Plan the moves to the host; recompute instead when the host has no room."""
         try:
             ops = kv.swap_out(request)
         except NoFreeBlocksError:

@@ -24,14 +24,17 @@ class WaitingQueue:
         self._next_ticket = 0
 
     def add(self, request: Request) -> None:
+        """Put a request in its place."""
         self._next_ticket += 1
         self._tickets[request] = self._next_ticket
         heapq.heappush(self._heap, (self._policy.queue_order(request), self._next_ticket, request))
 
     def remove(self, request: Request) -> None:
+        """Take a request out, wherever it stands. KeyError for one that does not wait."""
         del self._tickets[request]
 
     def first(self) -> Request:
+        """The one that starts next, left where it is. IndexError when nobody waits."""
         while True:
             _, ticket, request = self._heap[0]
             if self._tickets.get(request) == ticket:

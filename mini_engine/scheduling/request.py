@@ -87,10 +87,12 @@ class Request:
 
     @property
     def num_tokens(self) -> int:
+        """Tokens known so far: the prompt and what was sampled."""
         return len(self.token_ids)
 
     @property
     def num_output_tokens(self) -> int:
+        """Tokens sampled so far."""
         return len(self.token_ids) - self.num_prompt_tokens
 
     @property

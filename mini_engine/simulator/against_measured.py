@@ -60,6 +60,7 @@ class Comparison:
     parts: dict[str, Part]
 
     def to_json(self) -> dict[str, Any]:
+        """As plain data for json.dump."""
         return asdict(self)
 
     def __str__(self) -> str:

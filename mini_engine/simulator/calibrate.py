@@ -54,9 +54,11 @@ class WorkClock:
         self._offset = -source()
 
     def __call__(self) -> float:
+        """Seconds of work, and of the waits that were skipped."""
         return self._offset + self._source()
 
     def wait_until(self, moment: float) -> None:
+        """Jump to a moment instead of sleeping; no way back."""
         self._offset += max(0.0, moment - self())
 
 

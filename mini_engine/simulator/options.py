@@ -73,6 +73,7 @@ class SimulationOptions:
                 raise ValueError(f"reserve_tokens={self.reserve_tokens} needs memory='reserved'")
 
     def backend(self) -> SimulatedBackend:
+        """The simulated GPUs that these options describe."""
         return SimulatedBackend(
             get_model(self.model) if isinstance(self.model, str) else self.model,
             get_gpu(self.gpu) if isinstance(self.gpu, str) else self.gpu,
@@ -132,4 +133,5 @@ class SimulationOptions:
 
     @property
     def scheduler(self) -> type[Scheduler]:
+        """The scheduler's class: the engine's own, or static batches on top of it."""
         return StaticBatch if self.batching == "static" else Scheduler

@@ -39,6 +39,7 @@ class Served:
         self.spans: list[int] = []  # first step with a token, the step after the last one; again after each break
 
     def add_token(self, step: int) -> None:
+        """Note that a step yielded a token."""
         spans = self.spans
         if spans and spans[-1] == step:
             spans[-1] = step + 1
@@ -47,6 +48,7 @@ class Served:
 
     @property
     def num_output_tokens(self) -> int:
+        """Tokens that came out."""
         return sum(self.spans[1::2]) - sum(self.spans[::2])
 
     @property
@@ -134,6 +136,7 @@ class SimulationResult:
     """Seconds of the shortest step there can be: one token of one sequence."""
 
     def token_times(self, request: Served) -> list[float]:
+        """Virtual seconds at which each token of a request came out."""
         return [time for first, after in request.runs for time in self.step_ends[first:after]]
 
     def times(self) -> list[RequestTimes]:
@@ -151,6 +154,7 @@ class SimulationResult:
 
     @property
     def finish_reasons(self) -> dict[str, int]:
+        """{reason: how many requests ended so}."""
         return dict(Counter(each.finish_reason or "" for each in self.served))
 
     @property
@@ -165,11 +169,13 @@ class SimulationResult:
 
     @property
     def hit_rate(self) -> Fraction | None:
+        """Prompt tokens found in the cache, of all prompt tokens; None without prompts."""
         prompt = sum(each.num_prompt_tokens for each in self.served)
         return hit_rate(sum(each.num_cached_tokens for each in self.served), prompt) if prompt else None
 
     @property
     def mean_in_system(self) -> float | None:
+        """Requests that were waiting or running, averaged over the time; None without any time."""
         return self.usage.in_system / self.window if self.window > 0 else None
 
     @property
@@ -189,6 +195,7 @@ class SimulationResult:
 
     @property
     def bandwidth_utilization(self) -> float | None:
+        """Bytes read, of what the memory could have read in that time; None without any time."""
         return _ratio(self.usage.bytes_read, self.window * self.bandwidth)
 
 

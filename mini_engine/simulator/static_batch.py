@@ -20,10 +20,12 @@ class StaticBatch(Scheduler):
     _width = _length = 0  # rows of the batch, and columns so far
 
     def schedule(self) -> StepPlan:
+        """Plan a step; newcomers may start only when the batch before has ended."""
         self._forming = not self.running
         return super().schedule()
 
     def admit(self, request: Request) -> bool:
+        """Whether this request joins the batch that is being formed."""
         return self._forming and super().admit(request)
 
     def padded(self, plan: StepPlan) -> Sequence[Chunk]:

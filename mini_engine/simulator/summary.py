@@ -78,6 +78,7 @@ class SimulationSummary:
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
+        """As plain data for json.dump."""
         return asdict(self)
 
     def __str__(self) -> str:

@@ -36,6 +36,7 @@ class Point:
     limits: Mapping[str, float] = field(default_factory=dict)
 
     def load(self) -> Trace:
+        """The trace, cut to `requests` and brought to `rate`. ValueError for what is no trace."""
         trace = load_trace(self.trace) if isinstance(self.trace, str) else self.trace
         if not isinstance(trace, Trace):
             raise ValueError(f"trace={shown(trace)} must be a Trace, or the name or path of one")
@@ -44,6 +45,7 @@ class Point:
         return trace if self.rate is None else trace.at_rate(self.rate)
 
     def run(self, progress: Callable[[int], object] = lambda num_ended: None) -> SimulationSummary:
+        """Simulate the point and sum it up; progress(num_ended) is called as requests end."""
         return summarize(simulate(self.load(), progress=progress, **self.options), **self.limits)
 
 
@@ -58,6 +60,7 @@ class Here:
     """Runs what it is given at once, in this process."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future:
+        """Call fn(*args) now; the future holds its value or its exception."""
         future: Future = Future()
         try:
             future.set_result(fn(*args))

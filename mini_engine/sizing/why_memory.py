@@ -24,6 +24,7 @@ SYSTEM_PROMPT = 2000
 
 
 def prefix_holds(s: Sizing) -> str:
+    """What does a prefix cache hold?"""
     block = s.block * s.kv_per_token_per_gpu
     whole = SYSTEM_PROMPT // s.block
     example = (
@@ -46,6 +47,7 @@ def prefix_holds(s: Sizing) -> str:
 
 
 def no_query_heads(s: Sizing) -> str:
+    """Why are there no query heads in the formula?"""
     m = s.model
     reason = "A query is used in the step that makes it and never again; keys and values are read in every later step."
     heads = f"{m.num_attention_heads} query heads"
@@ -68,6 +70,7 @@ def no_query_heads(s: Sizing) -> str:
 
 
 def fp8(s: Sizing) -> str:
+    """Does FP8 halve the KV cache?"""
     in_bf16, in_fp8 = vary(s, kv_dtype="bf16"), vary(s, kv_dtype="fp8")
     grouped = kv_bytes_quant(s.model, 8, 128, 2)
     text = (
@@ -90,6 +93,7 @@ def fp8(s: Sizing) -> str:
 
 
 def requests(s: Sizing) -> str:
+    """Why not limit the number of requests?"""
     lengths = (max(1, s.context // 4), s.context, s.context * 4)
     if not s.weights_fit:
         sizes = ", ".join(
@@ -111,6 +115,7 @@ def requests(s: Sizing) -> str:
 
 
 def tensor_parallel(s: Sizing) -> str:
+    """Does more tensor parallelism give more concurrency?"""
     m, found = s.model, []
     for tp in (1, 2, 4, 8, 16):
         other = vary(s, tp=tp)
@@ -134,6 +139,7 @@ def tensor_parallel(s: Sizing) -> str:
 
 
 def mla(s: Sizing) -> str:
+    """What does MLA store?"""
     m = s.model
     if m.is_mla:
         keys = (m.qk_nope_head_dim or 0) + (m.qk_rope_head_dim or 0)
@@ -156,6 +162,7 @@ def mla(s: Sizing) -> str:
 
 
 def block_size(s: Sizing) -> str:
+    """How do I choose the block size?"""
     lengths = [s.context // 8 + 7 * i for i in range(1, 17)]  # sixteen different lengths, none special
     shard = one_shard(s.model, s.tp)
     rows = [
@@ -171,6 +178,7 @@ def block_size(s: Sizing) -> str:
 
 
 def eviction(s: Sizing) -> str:
+    """When does an entry of the prefix cache die?"""
     blocks = s.budget // (s.kv_per_token_per_gpu * s.block)
     rule = "Not when its request ends: the block stays, unreferenced, until the pool needs a block and it is the one unused for longest."
     if not blocks:

@@ -13,6 +13,7 @@ from mini_engine.units import format_bytes, format_seconds, significant
 
 
 def idle(s: Sizing) -> str:
+    """Why is the GPU mostly idle while decoding?"""
     reading, computing = s.step.weights + s.step.kv, s.step.compute
     bytes_read, work = reading * s.gpu.memory_bandwidth, computing * s.flops
     figures = (
@@ -27,6 +28,7 @@ def idle(s: Sizing) -> str:
 
 
 def quantization(s: Sizing) -> str:
+    """Why does quantization make decoding faster?"""
     here, fp8 = vary(s, dtype="bf16"), vary(s, dtype="fp8")
     faster = significant(here.step.total / fp8.step.total, 3)
     if here.step.bound == "compute":
@@ -48,6 +50,7 @@ def quantization(s: Sizing) -> str:
 
 
 def experts(s: Sizing) -> str:
+    """Why do mixtures of experts suit decoding?"""
     m = s.model
     if not m.num_experts:
         read = f"{s.reads.least:,} of its {s.num_params:,} parameters, all but the input embedding table"
@@ -81,6 +84,7 @@ def _a_mixture() -> str:
 
 
 def accuracy(s: Sizing) -> str:
+    """Does quantizing the KV cache cost accuracy?"""
     int8, int4 = kv_bytes_quant(s.model, 8, 128, 2), kv_bytes_quant(s.model, 4, 32, 2)
     elems = kv_elems_per_token(s.model)
     step8, step4 = Fraction(1, 2 * 127), Fraction(1, 2 * 7)

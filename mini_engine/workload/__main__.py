@@ -26,6 +26,7 @@ ATTRIBUTION = {
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """The commands `summarize`, `profile` and `synthesize`. Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m mini_engine.workload", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     summary = commands.add_parser("summarize", help="print what traces look like", allow_abbrev=False)

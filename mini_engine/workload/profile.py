@@ -144,4 +144,5 @@ def from_json(fields: Mapping[str, Any]) -> Profile:
 
 
 def to_json(profile: Profile) -> dict[str, Any]:
+    """A profile as plain data for json.dump."""
     return asdict(profile)

@@ -56,7 +56,8 @@ def test_it_holds_the_course_and_nothing_for_teachers(bundle: Path) -> None:
         assert [path.stem for path in sorted((bundle / folder).glob("*.ipynb"))] == LESSONS
     tops = {path.name for path in bundle.iterdir()}
     assert {"Makefile", "README.md", "LICENSE", "environment.yml", "pyproject.toml", "data", "mini_engine"} <= tops
-    assert not {"solutions", "tests", "benchmarks", "CONTRIBUTING.md"} & tops
+    assert not {"solutions", "tests", "CONTRIBUTING.md"} & tops
+    assert [path.name for path in (bundle / "benchmarks").iterdir()] == ["results"]
     assert not (bundle / "docs/teaching").exists()
 
 

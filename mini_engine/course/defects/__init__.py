@@ -10,6 +10,8 @@ from typing import Literal, NamedTuple
 
 
 class Defect(NamedTuple):
+    """One bug of a class for learners. Its scenario and its mend are listed under its name."""
+
     name: str
     lesson: str
     where: Literal["allocator", "pool"]

@@ -30,6 +30,7 @@ class Counters(NamedTuple):
 
     @property
     def wasted(self) -> int:
+        """Slots in blocks that are held, without a token in them."""
         return self.allocated - self.live
 
     @property

@@ -88,6 +88,7 @@ class Memory:
 
     @property
     def num_cells(self) -> int:
+        """Cells of the picture: blocks, the last perhaps partly."""
         return -(-self.num_slots // self.block_size)
 
 
@@ -107,6 +108,7 @@ class Frame:
     host: dict[int, str] = field(default_factory=dict)
 
     def deeds_of(self, kind: str) -> list[Deed]:
+        """What was done of one kind, in order."""
         return [deed for deed in self.deeds if deed.kind == kind]
 
 

@@ -29,6 +29,7 @@ class Moment:
     copied: int = 0
 
     def mark(self, blocks: tuple[int, ...], mark: str) -> None:
+        """Mark blocks of the picture, each mark once."""
         for block in blocks:
             if mark not in self.marks.setdefault(block, []):
                 self.marks[block].append(mark)
@@ -41,10 +42,12 @@ class Reading(Protocol):
     writer: dict[int, str]  # who filled each block last
     total_copied: int
 
-    def name(self, key: Key) -> str: ...
+    def name(self, key: Key) -> str:
+        """How a sequence is called in the film."""
 
 
 def key_of(item: Event) -> Key:
+    """(request id, index) of a sequence in an event."""
     return (item["request_id"], item["index"])
 
 

@@ -14,6 +14,7 @@ class Bars:
         self._ends: dict[tuple[str, float], tuple[float, float]] = {}
 
     def add(self, name: str, x: float, y: float, width: float, height: float) -> None:
+        """Append a bar; all bars of one class and height become one path."""
         group, middle = (name, height), y + height / 2
         end = self._ends.get(group)
         x, width = round(x, 1), round(width, 1)
@@ -40,6 +41,7 @@ class Words:
         self._lines: dict[str, dict[float, list[tuple[float, str]]]] = defaultdict(lambda: defaultdict(list))
 
     def add(self, name: str, x: float, y: float, words: str) -> None:
+        """Append words at a place; those of one class and line become one element."""
         if words:
             self._lines[name][y].append((x, words))
 

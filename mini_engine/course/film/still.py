@@ -40,14 +40,17 @@ class Still:
 
     @property
     def svg(self) -> str:
+        """The picture of the first view, as SVG."""
         return self.views[0].scene.draw(self.views[0].frame)
 
     @property
     def words(self) -> str:
+        """One line a view: what happens, and the counters."""
         return "\n".join(f"{_headed(view)}{headline(view.frame)} {counter_words(view.frame)}" for view in self.views)
 
     @property
     def text(self) -> str:
+        """Everything that the pictures show, in words."""
         return "\n\n".join(f"{_headed(view)}{text(view.frame)}" for view in self.views)
 
     @property

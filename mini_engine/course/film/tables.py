@@ -32,6 +32,7 @@ class Tables:
         self.height = min(self.height, room)
 
     def draw(self, frame: Frame) -> str:
+        """The block tables of a frame, as SVG elements."""
         shapes, words, placed = [], Words(), self._placed(frame)
         boxes_of: dict[str, list[str]] = {}
         touched = {(n, b) for d in frame.deeds for n in _actors(d) for b in (*d.blocks, *d.to)}

@@ -206,6 +206,7 @@ def _writes(frame: Frame) -> list[str]:
 
 
 def tokens(number: int) -> str:
+    """ "1 token", "2 tokens"."""
     return f"{number} token" if number == 1 else f"{number} tokens"
 
 

@@ -34,6 +34,7 @@ def box(x: int, y: int, width: int, height: int, *lines: str, fill: str = PALE, 
 def label(
     x: int, y: int, text: str, *, bold: bool = False, ink: str = INK, anchor: str = "middle", size: int = 0
 ) -> str:
+    """An SVG text at x, y."""
     weight = ' font-weight="bold"' if bold else ""
     points = f' font-size="{size}"' if size else ""
     return f'<text x="{x}" y="{y}" text-anchor="{anchor}" fill="{ink}"{weight}{points}>{html.escape(text)}</text>'
@@ -47,4 +48,5 @@ def arrow(*points: tuple[int, int], dashed: bool = False) -> str:
 
 
 def cell(x: int, y: int, size: int, fill: str) -> str:
+    """An SVG square at x, y, a little smaller than its size, so that neighbours stay apart."""
     return f'<rect x="{x}" y="{y}" width="{size - 2}" height="{size - 2}" rx="2" fill="{fill}"/>'

@@ -45,6 +45,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def title_of(gpu: str) -> str:
+    """A GPU's name as a title: h100-sxm becomes H100 SXM."""
     return gpu.replace("-", " ").upper()
 
 

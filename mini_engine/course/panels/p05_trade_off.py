@@ -67,6 +67,7 @@ class TradeOff:
         return float(np.linalg.norm(self._attention(k, v) - self.exact) / np.linalg.norm(self.exact))
 
     def draw(self, figure: Figure, bits: int, group: int, layout: str) -> str:
+        """Draw bits a number and the error against them; returns the words."""
         bars, axes = figure.subplots(1, 2, width_ratios=[1, 2.3], gridspec_kw=_margins(0.32))
         parts = {"codes": bits, "scales": 16 / group, "zeros": 16 / group}
         bottom = 0.0

@@ -60,6 +60,7 @@ def grid() -> dict[tuple[int, int], SimulationSummary]:
 
 
 def at(rate: int, budget: int) -> SimulationSummary:
+    """The first day's trace on one GPU, at this rate and token budget."""
     return one_gpu(DAYS[0], float(rate), GPU, BLOCKS, budget)
 
 

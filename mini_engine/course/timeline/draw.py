@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 class Look(NamedTuple):
+    """How a state looks: colour, hatching, edge and height."""
+
     face: str
     hatch: str = ""
     edge: str = "white"

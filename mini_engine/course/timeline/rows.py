@@ -51,6 +51,7 @@ class Row:
 
     @property
     def letters(self) -> str:
+        """The states of a row as letters, one a step."""
         return "".join(LETTERS[state] for state in self.states)
 
 
@@ -66,6 +67,7 @@ class Timeline:
 
     @property
     def num_steps(self) -> int:
+        """Steps from first to last."""
         return len(self.begins)
 
     def count(self, *states: str) -> int:
