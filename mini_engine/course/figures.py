@@ -74,14 +74,13 @@ def img(data: bytes, alt: str) -> str:
 
 
 class Picture:
-    """A still picture with its message in words: notebooks show the PNG, and `text` where pictures are not shown or compared."""
+    """A still picture with its message in words: an HTML image, since pages and readers keep the alternative text of that."""
 
     def __init__(self, data: bytes, text: str) -> None:
         self.data, self.text = data, text
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, str], dict[str, Any]]:
-        code = base64.b64encode(self.data).decode("ascii")
-        return {"image/png": code, "text/plain": self.text}, {"image/png": {"alt": self.text}}
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        return {"text/html": img(self.data, self.text), "text/plain": self.text}
 
     def __repr__(self) -> str:
         return self.text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import html
 from collections.abc import Callable
 from typing import Any
@@ -52,10 +51,10 @@ class Panel(W.VBox):
         except Exception as error:  # an error in a callback would vanish in the log
             self.view.value = f'<p role="status">{html.escape(f"{type(error).__name__}: {error}")}</p>'
 
-    def _repr_mimebundle_(self, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The live widget where there is a kernel; elsewhere the picture as it is now, and the readout as text."""
-        still = {"image/png": base64.b64encode(self.png).decode("ascii"), "text/plain": self.readout}
-        return {**(super()._repr_mimebundle_(**kwargs) or {}), **still}, {"image/png": {"alt": self.readout}}
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, Any]:
+        """The live widget where there is a kernel; elsewhere words and picture as they are now, and the words as text."""
+        live = super()._repr_mimebundle_(**kwargs) or {}
+        return {**live, "text/html": self.view.value, "text/plain": self.readout}
 
 
 def _control(name: str, given: Any) -> W.Widget:

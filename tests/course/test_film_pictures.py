@@ -170,7 +170,8 @@ def test_side_by_side() -> None:
     shown = film({"buddy": old, "paged": new[:-4]})
     assert len(shown.stills) == 20
     shown.slider.value = 2
-    assert shown.view.value.count("<img") == 2
+    alts = re.findall(r'<img[^>]* alt="([^"]+)"', shown.view.value)
+    assert html.unescape("\n".join(alts)) == shown.readout, "each picture has the words of its own film"
     assert shown.readout.startswith("buddy — step 2: B arrives")
     assert "paged — step 2: B arrives" in shown.readout
     shown.slider.value = 19

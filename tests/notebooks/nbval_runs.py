@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from tools.lessons.execute import kernel_environment
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 Cells = list[dict[str, Any]]
+SANITIZE = re.findall(r"(?m)^regex: (.*)\nreplace: (.*)$", (HERE / "sanitize.cfg").read_text(encoding="utf-8"))
 
 
 def run_nbval(notebooks: Sequence[Path], strict: bool, sanitize: bool = True) -> dict[Path, Cells]:
@@ -31,6 +33,13 @@ def run_nbval(notebooks: Sequence[Path], strict: bool, sanitize: bool = True) ->
         )
         assert done.returncode in (0, 1), done.stdout + done.stderr
         return {Path(path): cells for path, cells in json.loads(record.read_text(encoding="utf-8")).items()}
+
+
+def sanitized(text: str) -> str:
+    """A text as nbval compares it."""
+    for regex, replace in SANITIZE:
+        text = re.sub(regex, replace, text)
+    return text
 
 
 def failures(cells: Cells) -> str:

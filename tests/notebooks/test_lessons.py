@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbformat import NotebookNode
 
-from tests.notebooks.nbval_runs import HERE, ROOT, Runs, failures, runs_here
+from tests.notebooks.nbval_runs import ROOT, Runs, failures, runs_here, sanitized
 from tools.lessons.build import build, compare, is_translated, sources, stale
 from tools.lessons.notebook import FOLDERS, IGNORE, merged_streams
 
@@ -39,20 +39,15 @@ def code_cells(path: Path) -> list[Any]:
     return [cell for cell in read(path).cells if cell.cell_type == "code"]
 
 
-def sanitized(outputs: list[Any]) -> Any:
-    """Outputs as nbval compares them: pictures and widget ids left out, the sanitize rule applied to every text."""
-    regex, replace = re.findall(
-        r"^regex: (.*)\nreplace: (.*)$", (HERE / "sanitize.cfg").read_text(encoding="utf-8"), re.MULTILINE
-    )[0]
+def compared(outputs: list[Any]) -> Any:
+    """Outputs as nbval compares them: widget ids left out, the sanitize rules applied to every text."""
     parts: dict[str, list[str]] = {}
     for output in merged_streams(outputs):
         if output.output_type == "stream":
-            parts.setdefault(output.name, []).append(re.sub(regex, replace, output.text))
+            parts.setdefault(output.name, []).append(sanitized(output.text))
         for kind, data in output.get("data", {}).items():
-            if kind not in ("image/png", "application/vnd.jupyter.widget-view+json"):
-                parts.setdefault(kind, []).append(
-                    re.sub(regex, replace, data) if isinstance(data, str) else json.dumps(data)
-                )
+            if kind != "application/vnd.jupyter.widget-view+json":
+                parts.setdefault(kind, []).append(sanitized(data) if isinstance(data, str) else json.dumps(data))
     return parts
 
 
@@ -119,7 +114,7 @@ def test_solved_outputs_compare_equal_to_the_unsolved_ones(name: str) -> None:
     unsolved, solved = code_cells(NOTEBOOKS[f"lessons/{name}"]), code_cells(NOTEBOOKS[f"solutions/{name}"])
     for number, (ours, theirs) in enumerate(zip(unsolved, solved, strict=True)):
         if IGNORE not in ours.metadata.get("tags", []):
-            assert sanitized(ours.outputs) == sanitized(theirs.outputs), f"cell {number}: {ours.source}"
+            assert compared(ours.outputs) == compared(theirs.outputs), f"cell {number}: {ours.source}"
 
 
 @each_run

@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from nbconvert.filters import markdown2html
+
+from tests.page_images import Images
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -62,6 +65,20 @@ def test_a_wrong_link_is_noticed(tmp_path: Path) -> None:
         "[`A.b`](a.py) [`A`](a.py) [text](a.py#L1) [`A.c`](a.py) [x](gone.md) [y](https://example.org/gone)\n"
     )
     assert wrong_links(page) == ["a.py defines no `A.c`", "gone.md: not there"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_images_say_what_is_seen(page: Path) -> None:
+    assert Images(markdown2html(page.read_text(encoding="utf-8"))).untold() == []
+
+
+@pytest.mark.parametrize(
+    "alt", ["", " ", "image", "a chart", "lesson.png", "No description has been provided for this image"]
+)
+def test_an_alternative_text_says_what_is_seen(alt: str) -> None:
+    assert Images(f'<p><img src="a.png" alt="{alt}"></p>').untold()
+    assert Images('<img src="a.png">').untold()
+    assert not Images('<img src="a.png" alt="Three requests share two blocks of 16 tokens">').untold()
 
 
 def test_the_house_on_paper_is_the_house() -> None:

@@ -46,7 +46,7 @@ class Still:
     @property
     def words(self) -> str:
         """One line a view: what happens, and the counters."""
-        return "\n".join(f"{_headed(view)}{headline(view.frame)} {counter_words(view.frame)}" for view in self.views)
+        return "\n".join(map(_words, self.views))
 
     @property
     def text(self) -> str:
@@ -55,14 +55,13 @@ class Still:
 
     @property
     def img(self) -> str:
-        """HTML: an image for each film, side by side where the page is wide enough. The first one's words tell of all."""
-        alt = html.escape(self.words, quote=True)
+        """HTML: an image for each film, side by side where the page is wide enough, each with its own words."""
         share = "" if len(self.views) == 1 else "flex:1 1 25em;min-width:0;max-width:min(100%,42em);height:auto"
         images = []
-        for number, view in enumerate(self.views):
+        for view in self.views:
             image = (
                 f'<img class="film-frame" style="max-width:100%;vertical-align:top;{share}" '
-                f'src="{_uri(view.scene.draw(view.frame))}" alt="{"" if number else alt}">'
+                f'src="{_uri(view.scene.draw(view.frame))}" alt="{html.escape(_words(view), quote=True)}">'
             )
             if view.narrow_scene is not None:
                 small = _uri(view.narrow_scene.draw(view.frame)).replace(" ", "%20")  # a space would end the address
@@ -88,6 +87,10 @@ class Still:
 
 def _headed(view: View) -> str:
     return f"{view.title} — " if view.title else ""
+
+
+def _words(view: View) -> str:
+    return f"{_headed(view)}{headline(view.frame)} {counter_words(view.frame)}"
 
 
 def _uri(svg: str) -> str:
