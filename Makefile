@@ -19,7 +19,7 @@ help:
 	@echo "make lessons  rebuild lessons/, solutions/*.ipynb and docs/teaching/ from solutions/*.py"
 	@echo "make fuzz     drive the engine with random requests and failures for an hour (SECONDS=3600)"
 	@echo "make mutants  plant named faults in cache and scheduler: the tests must notice each"
-	@echo "make lint     ruff, mypy, codespell"
+	@echo "make lint     ruff, mypy, codespell, links"
 	@echo "make release  pack the course for a class, without solutions, into dist/"
 	@echo "make teach    set up .venv-teach: nbgrader, beside everything in .venv"
 	@echo "make setup    only set up .venv, with the real model"
@@ -88,6 +88,7 @@ lint: tests $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/codespell
+	$(BIN)/python -m pytest -q tests/quality/test_links.py
 
 release: tools/release.py | $(BIN)/python
 	$(BIN)/python tools/release.py

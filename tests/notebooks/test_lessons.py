@@ -71,14 +71,6 @@ def test_valid_and_small(path: Path) -> None:
     assert path.stat().st_size < MAX_BYTES
 
 
-@each_notebook
-def test_links_lead_somewhere(path: Path) -> None:
-    for cell in read(path).cells:
-        if cell.cell_type == "markdown":
-            for target in re.findall(r"\]\(([^)\s#:]+)(?:#[^)\s]*)?\)", re.sub(r"`[^`]*`", "", cell.source)):
-                assert (path.parent / target).exists(), target
-
-
 @each_lesson
 def test_lessons_hold_no_solution(name: str) -> None:
     for folder in ("lessons", "lessons/zh"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,3 +64,12 @@ def test_integers_only(room: str) -> None:
     for path in MODULES:
         if _room(path) == room:
             assert not {"numpy", "torch", "triton"} & {name.partition(".")[0] for name in _imports(path)}, path
+
+
+def test_the_house_on_paper_is_the_house() -> None:
+    """The table of floors in docs/architecture.md names every room of the package, and no other."""
+    page = (HOUSE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for number, rooms in enumerate(FLOORS):
+        row = re.search(rf"^\| {number} \| (.*?) \|", page, flags=re.M)
+        assert row is not None, f"no row for floor {number}"
+        assert {name.removesuffix(".py").rstrip("/") for name in re.findall(r"`([^`]+)`", row[1])} == rooms
