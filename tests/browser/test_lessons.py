@@ -100,11 +100,11 @@ def is_slow(path: str) -> bool:
 
 @pytest.mark.parametrize("path", [pytest.param(p, marks=[pytest.mark.slow] if is_slow(p) else []) for p in STORED])
 def test_lesson_runs_and_its_sliders_work(path: str, lab: Lab, page: Any) -> None:
+    notebook = nbformat.read(lab.root / path, as_version=4)  # before JupyterLab saves it, perhaps half run
     lab.open(page, path)
     lab.run_all(page)
     page.locator(".jp-Cell").first.scroll_into_view_if_needed()
     shot(page, path, "top")
-    notebook = nbformat.read(lab.root / path, as_version=4)
     widgets = [
         o
         for c in notebook.cells
