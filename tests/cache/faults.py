@@ -1,6 +1,6 @@
 """Wrong versions of the cache, one edit each: (name, file, right text, wrong text). The tests must notice every one.
 
-For a mutation run: apply one edit to a copy of the package, run tests/cache, expect a failure.
+For a mutation run: apply one edit to a copy of the package, run tests/cache, expect a failure. Long because it is a list.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Mistakes of a typical small block allocator, each as the scenario that shows it: block size 4 unless said otherwise.
 
-Lesson 09 lets learners find them; these tests make sure that the manager has none.
+Lesson 09 lets learners find them; these tests make sure that the manager has none. Long because it is a list: each entry
+stands alone.
 """
 
 from __future__ import annotations

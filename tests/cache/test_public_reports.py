@@ -1,7 +1,8 @@
 """Bugs that were reported against other engines, as small scenarios for the cache alone.
 
 Unless a test says otherwise the block size is 4 and [1..9] means tokens 1 to 9. Reports whose symptom lies in the
-scheduler, the engine or a kernel are tested there: vllm #7018, #13105, #42157, ferrox #37, vllm-mlx #385 and others.
+scheduler, the engine or a kernel are tested there: vllm #7018, #13105, #42157, ferrox #37, vllm-mlx #385 and others. Long because it is a
+list: each report is a story of its own.
 """
 
 from __future__ import annotations

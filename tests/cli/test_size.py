@@ -1,4 +1,4 @@
-"""`mini-engine size`: the figures are those of the formulas, for models of the table and for any config.json; bad options are named."""
+"""`mini-engine size`: the figures are those of the formulas, for models of the table and for any config.json."""
 
 from __future__ import annotations
 
@@ -11,22 +11,15 @@ from pathlib import Path
 import pytest
 
 from mini_engine.catalog import ModelSpec, get_gpu, get_model, list_gpus, list_models
-from mini_engine.cli import main
 from mini_engine.data_files import data_dir
 from mini_engine.geometry import kv_budget, kv_total_bytes, max_concurrency, weight_bytes
 from mini_engine.roofline import decode_step_time
 from mini_engine.sizing import size
 from mini_engine.sizing.report import as_json, as_text
 from mini_engine.sizing.why import answers
+from tests.cli.size_reports import TP2, report
 
 ROOT = Path(__file__).resolve().parents[2]
-TP2 = ("--model", "llama-3-70b", "--gpu", "h100-sxm", "--tp", "2")
-
-
-def report(run, *options: str) -> dict:
-    result = run("size", *options, "--json")
-    assert result.status == 0, result.err
-    return json.loads(result.out)
 
 
 def test_the_figures_of_llama_3_70b_on_two_h100(run):
@@ -214,44 +207,6 @@ def test_every_gpu_of_the_table_is_sized(gpu):
     assert sizing.fits == (sizing.concurrency >= 1)
 
 
-def test_the_answers_quote_this_models_numbers():
-    text = dict(answers(size(get_model("llama-3-70b"), get_gpu("h100-sxm"), tp=2, batch=16)))
-    idle = text["Why is the GPU mostly idle while decoding?"]
-    assert re.search(r"\d FLOP per byte, where this GPU could do 295\.2", idle)
-    assert "64 query heads, 8 to each of 8 K/V heads" in text["Why are there no query heads in the formula?"]
-    assert "327,680 B per token become 163,840 B" in text["Does FP8 halve the KV cache?"]
-    assert "166,400 B" in text["Does FP8 halve the KV cache?"]
-    assert "11 sequences instead of 5" in text["Does FP8 halve the KV cache?"]
-    assert "22 of 2,048 tokens, 5 of 8,192 tokens, 1 of 32,768 tokens" in text["Why not limit the number of requests?"]
-    assert "tp 8: 40,960 B" in text["Does more tensor parallelism give more concurrency?"]
-    assert "tp 16: 40,960 B" in text["Does more tensor parallelism give more concurrency?"]
-    assert "512 + 64 = 576" in text["What does MLA store?"]
-
-
-def test_why_is_printed_and_in_the_json(run):
-    result = run("size", *TP2, "--why")
-    assert [line for line in result.out.splitlines() if re.match(r"\d+\. ", line)][-1].startswith(
-        "12. When does an entry"
-    )
-    assert len(report(run, *TP2, "--why")["why"]) == 12
-
-
-@pytest.mark.parametrize("number", [1, 4, 12])
-def test_why_answers_one_question_under_its_own_number(run, number):
-    whole = run("size", *TP2, "--why").out
-    numbered = [line for line in whole.splitlines() if re.match(rf"{number}\. ", line)]
-    shown = [line for line in run("size", *TP2, "--why", str(number)).out.splitlines() if re.match(r"\d+\. ", line)]
-    assert shown == numbered
-    assert len(report(run, *TP2, f"--why={number}")["why"]) == 1
-
-
-@pytest.mark.parametrize("value", ["0", "13", "-1", "1.5", "fp8", ""])
-def test_why_has_twelve_questions(capsys, value):
-    with pytest.raises(SystemExit):
-        main(["size", *TP2, f"--why={value}"])
-    assert "--why" in capsys.readouterr().err
-
-
 def test_quantized_weights_and_unknown_positions_are_said(run, tmp_path):
     config = UNLISTED["grouped heads, head_dim given"] | {"quantization_config": {"quant_method": "gptq", "bits": 4}}
     config.pop("max_position_embeddings")
@@ -268,18 +223,6 @@ def test_too_much_overhead_is_not_blamed_on_the_weights(run):
     assert "they do not fit" not in result.out
 
 
-def test_a_repository_name_points_to_the_table(run):
-    assert "the table has llama-3.1-8b" in run("size", "--model", "meta-llama/Llama-3.1-8B").err
-    assert "the table" not in run("size", "--model", "nobody/has-this").err
-
-
-def test_active_parameters_alone_are_refused_in_the_commands_words(run):
-    for model in ("jamba-v0.1", "mixtral-8x7b"):
-        result = run("size", "--model", model, "--active-params", "12e9")
-        assert result.status == 1
-        assert "--active-params 12000000000 needs --params too" in result.err
-
-
 def test_eight_bits_counted_as_eight_bits_need_no_note(run, tmp_path):
     config = UNLISTED["grouped heads, head_dim given"] | {"quantization_config": {"quant_method": "fp8"}}
     (tmp_path / "config.json").write_text("\ufeff" + json.dumps(config), encoding="utf-8")  # some editors mark UTF-8
@@ -293,20 +236,6 @@ def test_layers_that_read_anothers_cache_have_no_state(run, tmp_path):
     (note,) = [n for n in report(run, "--model", str(tmp_path))["notes"] if "of 36 layers" in n]
     assert note == "6 of 36 layers have no K/V of their own (shared K/V)"
     assert any("(mamba); their fixed state" in n for n in report(run, "--model", "jamba-v0.1")["notes"])
-
-
-def test_one_question_prints_one_answer(run):
-    result = run("size", *TP2, "--why", "7", "2")
-    asked = [line for line in result.out.splitlines() if re.match(r"\d+\. ", line)]
-    assert asked == ["7. Why does quantization make decoding faster?", "2. What does a prefix cache hold?"]
-    assert "Worked arithmetic" not in result.out
-    assert [each["question"] for each in report(run, *TP2, "--why", "12")["why"]] == [
-        "When does an entry of the prefix cache die?"
-    ]
-    for bad in ("0", "13", "seven"):
-        refused = run("size", *TP2, "--why", bad)
-        assert refused.status == 2
-        assert "argument --why: " in refused.err
 
 
 def test_copies_are_counted_on_all_gpus(run):
@@ -335,75 +264,12 @@ def test_what_fits_and_how_many_fit_are_one_assumption(run):
         assert line.split(maxsplit=2)[2].startswith(verdict)
 
 
-@pytest.mark.parametrize(("given", "remedy"), [("70B", "70e9"), ("1.5b", "1.5e9"), (" 135M ", "135e6"), ("1t", "1e12")])
-def test_a_number_with_a_letter_is_told_how_to_be_written(run, given, remedy):
-    result = run("size", "--model", "llama-3-8b", f"--params={given}")
-    assert result.status == 2
-    assert f"write {remedy}" in result.err
-
-
-BAD = ["0", "-1", "1.5", "", "many", "nan", "inf", "1" * 30, "1" * 5000, "1e3"]
-
-
-@pytest.mark.parametrize("option", ["--tp", "--context", "--batch", "--block"])
-@pytest.mark.parametrize("value", BAD)
-def test_bad_counts_are_refused_by_name(capsys, option, value):
-    with pytest.raises(SystemExit) as exit:
-        main(["size", "--model", "llama-3-8b", f"{option}={value}"])
-    assert exit.value.code == 2
-    message = capsys.readouterr().err.splitlines()[-1]
-    assert f"argument {option}: " in message
-    assert len(message) < 6000
-
-
-@pytest.mark.parametrize(
-    "option", ["--util=0", "--util=1.01", "--util=-1", "--util=nan", "--util=lots", "--overhead-gb=-1", "--overhead-gb=inf", "--overhead-gb=1e30",
-               "--overhead-gb=1e999999999", "--params=0", "--params=1.5", "--params=-7e9", "--params=1e19", "--kv-dtype=fp4", "--dtype=", "--memory=all"],
-)  # fmt: skip
-def test_other_bad_options_are_refused_by_name(capsys, option):
-    with pytest.raises(SystemExit):
-        main(["size", "--model", "llama-3-8b", option])
-    assert f"argument {option.split('=')[0]}: " in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ((), "--model is missing"),
-        (("--model", "llama-9"), "no model named 'llama-9'. Near names: "),
-        (("--model", "llama-3-8b", "--gpu", "h100"), "no GPU named 'h100'. Near names: h100-sxm, h100-pcie"),
-        (("--model", "llama-3-8b", "--gpu", "l4", "--memory", "reported"), "memory='reported'"),
-        (("--model", "nowhere/config.json"), "does not exist"),
-    ],
-)
-def test_what_cannot_be_found_is_named_in_one_line(run, options, message):
-    result = run("size", *options)
-    assert result.status != 0
-    assert message in result.err
-    assert len(result.err.strip().splitlines()) == 1
-    assert result.out == ""
-
-
-def test_a_config_that_lacks_a_field_names_it(run, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mystery", "hidden_size": 8}))
-    result = run("size", "--model", str(tmp_path))
-    assert result.status == 1
-    assert "model_type 'mystery') lacks num_hidden_layers" in result.err
-
-
 @pytest.mark.parametrize("name", ["tiny-gqa", "tiny-mla"])
 def test_the_small_models_are_sized_by_the_name_they_are_loaded_by(run, name):
     by_name, by_path = (run("size", "--model", model) for model in (name, str(data_dir() / "models" / name)))
     assert (by_name.status, by_name.err) == (0, "")
     assert by_name.out == by_path.out
     assert by_name.out.startswith(f"{name} on ")
-
-
-@pytest.mark.parametrize("name", ["", ".", "..", "tiny", "tiny-gqa\0"])
-def test_what_is_no_small_model_is_not_taken_for_one(run, name):
-    result = run("size", "--model", name)
-    assert (result.status, result.out) == (1, "")
-    assert repr(name) in result.err or "config.json" in result.err
 
 
 def test_the_names_are_listed(run):

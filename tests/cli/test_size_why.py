@@ -8,8 +8,10 @@ from fractions import Fraction
 import pytest
 
 from mini_engine.catalog import get_gpu, get_model
+from mini_engine.cli import main
 from mini_engine.sizing import size
 from mini_engine.sizing.why import QUESTIONS, answers
+from tests.cli.size_reports import TP2, report
 
 KINDS = {
     "many heads": ("llama-2-13b", {}),
@@ -223,3 +225,55 @@ def test_a_windowed_layer_attends_to_its_window_only():
     by_hand = sum(min(t, 4096) + t for t in range(1, 8193)) * 21 * 16 * 4 * 256
     head = 256_000 * 3584
     assert s.prefill == Fraction(2 * (s.reads.least - head) * 8192 + 2 * head + by_hand, s.flops)
+
+
+def test_the_answers_quote_this_models_numbers():
+    text = dict(answers(size(get_model("llama-3-70b"), get_gpu("h100-sxm"), tp=2, batch=16)))
+    idle = text["Why is the GPU mostly idle while decoding?"]
+    assert re.search(r"\d FLOP per byte, where this GPU could do 295\.2", idle)
+    assert "64 query heads, 8 to each of 8 K/V heads" in text["Why are there no query heads in the formula?"]
+    assert "327,680 B per token become 163,840 B" in text["Does FP8 halve the KV cache?"]
+    assert "166,400 B" in text["Does FP8 halve the KV cache?"]
+    assert "11 sequences instead of 5" in text["Does FP8 halve the KV cache?"]
+    assert "22 of 2,048 tokens, 5 of 8,192 tokens, 1 of 32,768 tokens" in text["Why not limit the number of requests?"]
+    assert "tp 8: 40,960 B" in text["Does more tensor parallelism give more concurrency?"]
+    assert "tp 16: 40,960 B" in text["Does more tensor parallelism give more concurrency?"]
+    assert "512 + 64 = 576" in text["What does MLA store?"]
+
+
+def test_why_is_printed_and_in_the_json(run):
+    result = run("size", *TP2, "--why")
+    assert [line for line in result.out.splitlines() if re.match(r"\d+\. ", line)][-1].startswith(
+        "12. When does an entry"
+    )
+    assert len(report(run, *TP2, "--why")["why"]) == 12
+
+
+@pytest.mark.parametrize("number", [1, 4, 12])
+def test_why_answers_one_question_under_its_own_number(run, number):
+    whole = run("size", *TP2, "--why").out
+    numbered = [line for line in whole.splitlines() if re.match(rf"{number}\. ", line)]
+    shown = [line for line in run("size", *TP2, "--why", str(number)).out.splitlines() if re.match(r"\d+\. ", line)]
+    assert shown == numbered
+    assert len(report(run, *TP2, f"--why={number}")["why"]) == 1
+
+
+@pytest.mark.parametrize("value", ["0", "13", "-1", "1.5", "fp8", ""])
+def test_why_has_twelve_questions(capsys, value):
+    with pytest.raises(SystemExit):
+        main(["size", *TP2, f"--why={value}"])
+    assert "--why" in capsys.readouterr().err
+
+
+def test_one_question_prints_one_answer(run):
+    result = run("size", *TP2, "--why", "7", "2")
+    asked = [line for line in result.out.splitlines() if re.match(r"\d+\. ", line)]
+    assert asked == ["7. Why does quantization make decoding faster?", "2. What does a prefix cache hold?"]
+    assert "Worked arithmetic" not in result.out
+    assert [each["question"] for each in report(run, *TP2, "--why", "12")["why"]] == [
+        "When does an entry of the prefix cache die?"
+    ]
+    for bad in ("0", "13", "seven"):
+        refused = run("size", *TP2, "--why", bad)
+        assert refused.status == 2
+        assert "argument --why: " in refused.err

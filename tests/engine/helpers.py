@@ -77,3 +77,16 @@ def is_cold(engine: LLMEngine, output: RequestOutput, params: SamplingParams) ->
         == cold(engine.backend, output.prompt_token_ids, params, index=completion.index)  # type: ignore[arg-type]
         for completion in output.outputs
     )
+
+
+class Alphabet:
+    """A tokenizer: token 0 is "a", 1 is "b" and so on, over and over."""
+
+    def detokenizer(self):
+        return self
+
+    def add(self, token_id: int) -> str:
+        return chr(97 + token_id % 26)
+
+    def finish(self) -> str:
+        return ""

@@ -2,7 +2,7 @@
 
 Unless a test says otherwise: block size 4, greedy, [1..9] means tokens 1 to 9, "cold" is the same request alone without
 any cache. Every plan and every step is checked against the invariants. Reports that lie in the cache alone are in
-tests/cache.
+tests/cache. Long because it is a list: each report is a story of its own.
 
 Not here, because the feature is not in the engine: prompt log-probabilities (vllm #3251, #8268, #13105), requests that
 wait for K/V to be loaded from elsewhere (vllm #53130), sliding-window block tables (vllm #1556), eager copies at fork

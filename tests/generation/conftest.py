@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from mini_engine import LLM
 from tests.generation import history_model
 
 
@@ -17,3 +18,9 @@ def history():
         tokenizer=history_model.ByteTokenizer(),
         EOS=history_model.EOS,
     )
+
+
+@pytest.fixture(params=["numpy", "torch"])
+def llm(request, history):
+    """An LLM of that model, on each backend."""
+    return LLM(history.loaded(request.param))

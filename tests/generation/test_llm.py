@@ -1,12 +1,10 @@
-"""LLM: prompts in every form, one output each, streams that never take text back, and errors that change nothing."""
+"""LLM: prompts in every form, one output each, and errors that change nothing."""
 
 from __future__ import annotations
 
 import io
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,18 +12,7 @@ import pytest
 import mini_engine
 from mini_engine import LLM, SamplingParams
 from mini_engine.generation import GenerationStats
-
-GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
-
-
-@pytest.fixture(params=["numpy", "torch"])
-def llm(request, history):
-    return LLM(history.loaded(request.param))
-
-
-def tokens(outputs):
-    return [output.outputs[0].token_ids for output in outputs]
-
+from tests.generation.helpers import GREEDY, tokens
 
 # -- prompts --------------------------------------------------------------------------------------------------------------
 
@@ -159,63 +146,6 @@ def test_without_a_seed_two_runs_differ(llm):
 # -- streams --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_stream_grows_token_by_token_and_ends_as_generate_does(llm):
-    snapshots = list(llm.stream("to be", replace(GREEDY, logprobs=1)))
-    assert [len(s.outputs[0].token_ids) for s in snapshots] == list(range(1, 9))
-    assert [s.finished for s in snapshots] == [False] * 7 + [True]
-    assert [len(s.outputs[0].logprobs) for s in snapshots] == list(range(1, 9)), "a snapshot does not grow"
-    assert tokens(snapshots[-1:]) == tokens(llm.generate("to be", GREEDY))
-
-
-def test_stream_checks_at_once(llm):
-    with pytest.raises(ValueError, match="the prompt is empty"):
-        llm.stream("")
-    with pytest.raises(ValueError, match="stream takes one prompt, found 2"):
-        llm.stream(["a", "b"])
-
-
-def test_max_tokens_0_streams_one_finished_output(llm):
-    (output,) = llm.stream("a", SamplingParams(max_tokens=0))
-    assert output.finished
-    assert (output.outputs[0].token_ids, output.outputs[0].finish_reason) == ([], "length")
-    assert output.metrics.first_token_time is None
-
-
-BRANCHES = SamplingParams(n=3, seed=3, temperature=3.0, max_tokens=4, ignore_eos=True)
-
-
-def test_branches_grow_together_in_the_paged_engine(llm):
-    snapshots = list(llm.stream("abc", BRANCHES))
-    lengths = [[len(branch.token_ids) for branch in s.outputs] for s in snapshots]
-    assert lengths == [[n, n, n] for n in (1, 2, 3, 4)]
-    assert [s.finished for s in snapshots] == [False, False, False, True]
-
-
-def test_branches_run_one_after_another_without_it(history):
-    llm = LLM(history.loaded(), cache="contiguous")
-    snapshots = list(llm.stream("abc", BRANCHES))
-    assert len(snapshots) == 12
-    assert [s.finished for s in snapshots] == [False] * 11 + [True]
-    assert [[len(branch.token_ids) for branch in s.outputs] for s in snapshots[3:5]] == [[4, 0, 0], [4, 1, 0]]
-    assert [branch.finish_reason for branch in snapshots[4].outputs] == ["length", None, None]
-
-
-@pytest.mark.parametrize("n", [1, 2])
-def test_streamed_text_is_never_taken_back(history, n):
-    llm = LLM(history.loaded())
-    free = SamplingParams(n=n, seed=1, temperature=2.0, max_tokens=50, ignore_eos=True)
-    for whole in (branch.text for branch in llm.generate("abc", free)[0].outputs):
-        for stop in {whole[i : i + size] for size in (2, 3, 7) for i in range(0, len(whole) - size, 6)}:
-            params = SamplingParams(n=n, seed=1, temperature=2.0, max_tokens=50, ignore_eos=True, stop=stop)
-            shown = [""] * n
-            for snapshot in llm.stream("abc", params):
-                for branch in snapshot.outputs:
-                    assert branch.text.startswith(shown[branch.index])
-                    assert stop not in branch.text
-                    shown[branch.index] = branch.text
-            assert whole[: whole.index(stop)] in shown
-
-
 def test_a_stop_string_ends_the_text_and_the_tokens(llm, history):
     (free,) = llm.generate("abc", SamplingParams(temperature=0, max_tokens=40, ignore_eos=True))
     whole = free.outputs[0]
@@ -304,39 +234,6 @@ def test_generating_on_numpy_never_imports_torch(cache):
 # -- one engine, several callers ------------------------------------------------------------------------------------------
 
 
-def test_two_streams_in_turns_share_the_engine_and_count_their_own_tokens(llm):
-    alone = [tokens(llm.generate(prompt, GREEDY))[0] for prompt in ("abc", "to be")]
-    first, second = llm.stream("abc", GREEDY), llm.stream("to be", GREEDY)
-    seen = [[], []]
-    for _ in range(8):
-        seen[0].append(next(first))
-        seen[1].append(next(second))
-    assert [outputs[-1].outputs[0].token_ids for outputs in seen] == alone
-    assert llm.last_stats.num_output_tokens == 8
-    assert list(first) == list(second) == []
-    assert llm.engine.stats().num_free_blocks == llm.engine.config.num_blocks
-
-
-def test_a_closed_stream_gives_its_blocks_back(llm):
-    stream = llm.stream("abc", GREEDY)
-    next(stream), next(stream)
-    stream.close()
-    assert llm.last_stats.num_output_tokens == 2
-    assert llm.engine.stats().num_free_blocks == llm.engine.config.num_blocks
-    assert len(tokens(llm.generate("abc", GREEDY))[0]) == 8
-
-
-def test_requests_of_others_are_left_alone(llm):
-    """An own request added to the engine goes on while generate runs, and generate does not hand it out."""
-    llm.engine.add_request("0", [1, 2, 3], replace(GREEDY, max_tokens=30))
-    assert len(llm.generate(["a", "b"], GREEDY)) == 2
-    outputs = []
-    while llm.engine.has_unfinished_requests():
-        outputs += llm.engine.step()
-    assert outputs[-1].request_id == "0"
-    assert outputs[-1].outputs[0].finish_reason == "length"
-
-
 @pytest.mark.parametrize("cache", ["paged", "contiguous"])
 def test_more_branches_than_anybody_waits_for_are_refused(history, cache):
     with pytest.raises(ValueError, match=r"n=1000000000.*256"):
@@ -367,30 +264,3 @@ def test_bad_engine_options_are_named(history, options, message):
 def test_something_that_is_no_model_is_refused():
     with pytest.raises(ValueError, match="model=5: must be a name, a path"):
         LLM(5)
-
-
-def test_two_threads_take_turns(llm):
-    alone = [tokens(llm.generate(prompt, GREEDY))[0] for prompt in ("abc", "to be")]
-    with ThreadPoolExecutor(2) as pool:
-        for _ in range(5):
-            found = pool.map(lambda prompt: tokens(llm.generate(prompt, GREEDY, progress=False))[0], ("abc", "to be"))
-            assert list(found) == alone
-
-
-@pytest.mark.parametrize("cache", ["paged", "contiguous"])
-def test_a_stream_whose_request_was_aborted_ends(history, cache):
-    llm = LLM(history.loaded(), cache=cache)
-    stream = llm.stream("abc", GREEDY)
-    llm.engine.abort(next(stream).request_id)
-    (last,) = stream
-    assert last.finished
-    assert last.outputs[0].finish_reason == "abort"
-
-
-def test_a_stream_whose_outputs_others_took_says_so(llm):
-    stream = llm.stream("abc", GREEDY)
-    next(stream)
-    while llm.engine.has_unfinished_requests():
-        llm.engine.step()
-    with pytest.raises(RuntimeError, match="somebody who stepped the engine"):
-        list(stream)

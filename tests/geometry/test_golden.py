@@ -1,4 +1,4 @@
-"""Published and hand-computed values, exact."""
+"""Published and hand-computed values, exact. Long because it is a list: one place to look a number up."""
 
 from __future__ import annotations
 
