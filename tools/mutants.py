@@ -22,6 +22,7 @@ sys.path.insert(0, str(ROOT))
 from tests.cache.faults import FAULTS as CACHE_FAULTS  # noqa: E402
 from tests.cache.faults import Fault  # noqa: E402
 from tests.engine.faults import FAULTS as ENGINE_FAULTS  # noqa: E402
+from tools.marks import between  # noqa: E402
 
 FAULTS = [fault._replace(file=f"cache/{fault.file}") for fault in CACHE_FAULTS] + ENGINE_FAULTS
 
@@ -31,7 +32,6 @@ STAGES = ["not machine and not runTest", "machine or runTest"]
 IGNORED = ["--ignore-glob=*torch*", "--ignore-glob=*faults*"]  # slow to import; notices every edit
 TIMEOUT = 900  # seconds; a fault that makes the engine run for ever is noticed too
 README = ROOT / "tests" / "README.md"
-MARKS = "<!-- mutants -->", "<!-- /mutants -->"
 
 
 def plant(fault: Fault | None, folder: Path) -> None:
@@ -84,10 +84,8 @@ def main() -> int:
     score = f"{len(chosen) - unnoticed} of {len(chosen)} faults noticed."
     print(score)
     if options.write:
-        text, (begin, end) = README.read_text(), MARKS
         table = "\n".join([score, "", "| fault | planted in | first noticed by |", "|---|---|---|", *rows])
-        head, tail = text.split(begin)[0], text.split(end)[1]
-        README.write_text(f"{head}{begin}\n{table}\n{end}{tail}")
+        README.write_text(between(README.read_text(), "mutants", table))
     return 1 if unnoticed else 0
 
 

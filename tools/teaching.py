@@ -23,8 +23,8 @@ from mini_engine.course.exercise import Exercise, Prediction  # noqa: E402
 from mini_engine.course.exercises import find  # noqa: E402
 from tools.lessons.build import sources  # noqa: E402
 from tools.lessons.source import Lesson, read_lesson  # noqa: E402
+from tools.marks import between  # noqa: E402
 
-MARKS = "<!-- lessons -->", "<!-- /lessons -->"
 MINUTES = re.compile(r"^(\d+) to (\d+) (minutes|hours)[^·\n]* · (.*)$", re.M)
 EFFORT = re.compile(r"^Difficulty (\d)/5 · importance (\d)/5 · (\d+) minutes", re.M)
 CHECK = re.compile(r'check\(\s*"(\d\d\.\w+)"')
@@ -203,8 +203,7 @@ def pages(root: Path) -> dict[Path, str]:
     lessons = [read_lesson(path) for path in sources(root)]
     made = {folder / f"{lesson.name[:2]}.md": page(lesson) for lesson in lessons}
     readme = folder / "README.md"
-    head, _, rest = readme.read_text(encoding="utf-8").partition(MARKS[0])
-    made[readme] = f"{head}{MARKS[0]}\n{table(lessons)}\n{MARKS[1]}{rest.partition(MARKS[1])[2]}"
+    made[readme] = between(readme.read_text(encoding="utf-8"), "lessons", table(lessons))
     return made
 
 
