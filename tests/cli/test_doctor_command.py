@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from mini_engine import doctor
-from mini_engine.doctor import Check
+from mini_engine.doctor import Check, environment, files, machine
 
 
 def only(checks):
@@ -74,7 +74,7 @@ def test_only_faults_fail(run, monkeypatch, checks, status, end):
 
 def test_a_check_that_crashes_is_a_fault_and_the_others_still_run(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr(doctor, "check_models", lambda: [OK])
+    monkeypatch.setattr(files, "check_models", lambda: [OK])
     checks = doctor.examine()
     crashed = next(check for check in checks if check.name == "torch")
     assert crashed.status == "fault"
@@ -87,23 +87,23 @@ def test_a_check_that_crashes_is_a_fault_and_the_others_still_run(monkeypatch):
 
 
 def test_an_old_python(monkeypatch):
-    monkeypatch.setattr(doctor, "OLDEST_PYTHON", (99, 0))
-    check = only(doctor.check_python())
+    monkeypatch.setattr(environment, "OLDEST_PYTHON", (99, 0))
+    check = only(environment.check_python())
     assert check.status == "fault"
     assert "99.0" in check.remedy
 
 
 def test_every_pinned_package_is_looked_at(versions):
-    pins = {line.split("==")[0] for line in doctor.requirements() if "extra ==" not in line} - {"triton"}
+    pins = {line.split("==")[0] for line in environment.requirements() if "extra ==" not in line} - {"triton"}
     assert len(pins) > 5
     versions |= dict.fromkeys(pins)
-    missing = [check for check in doctor.check_packages() if check.status == "fault"]
+    missing = [check for check in environment.check_packages() if check.status == "fault"]
     assert {check.name.removeprefix("package ") for check in missing} == pins
 
 
 def test_a_missing_package(versions):
     versions["numpy"] = None
-    check = only(doctor.check_packages())
+    check = only(environment.check_packages())
     assert (check.name, check.status, check.found) == ("package numpy", "fault", "not installed")
     assert "-m pip install" in check.remedy
     assert "numpy==" in check.remedy
@@ -111,15 +111,15 @@ def test_a_missing_package(versions):
 
 def test_another_version_is_a_warning(versions):
     versions["numpy"] = "1.0"
-    check = only(doctor.check_packages())
+    check = only(environment.check_packages())
     assert (check.name, check.status) == ("package numpy", "warning")
     assert check.found.startswith("1.0 installed, ==")
 
 
 def test_a_local_build_of_the_right_version_is_right(versions):
-    pinned = next(line for line in doctor.requirements() if line.startswith("torch=="))
+    pinned = next(line for line in environment.requirements() if line.startswith("torch=="))
     versions["torch"] = pinned.removeprefix("torch==") + "+cu130"
-    assert all(check.status == "ok" for check in doctor.check_packages())
+    assert all(check.status == "ok" for check in environment.check_packages())
 
 
 def test_requirements_are_read_without_an_installed_package(monkeypatch):
@@ -127,24 +127,24 @@ def test_requirements_are_read_without_an_installed_package(monkeypatch):
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(metadata, "requires", missing)
-    assert any(line.startswith("torch==") for line in doctor.requirements())
+    assert any(line.startswith("torch==") for line in environment.requirements())
 
 
 @pytest.mark.parametrize("name", ["jupyterlab", "ipykernel", "ipywidgets"])
 def test_a_part_of_the_notebook_is_missing(versions, name):
     versions[name] = None
-    check = only(doctor.check_notebook())
+    check = only(environment.check_notebook())
     assert check.status == "fault"
     assert name in check.found
 
 
 def test_jupyterlab_of_another_environment(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: str(tmp_path / name))
-    check = only(doctor.check_notebook())
+    monkeypatch.setattr(environment.shutil, "which", lambda name: str(tmp_path / name))
+    check = only(environment.check_notebook())
     assert check.status == "warning"
     assert str(tmp_path) in check.found
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: None)
-    assert [check.status for check in doctor.check_notebook()] == ["ok"]
+    monkeypatch.setattr(environment.shutil, "which", lambda name: None)
+    assert [check.status for check in environment.check_notebook()] == ["ok"]
 
 
 def test_a_part_of_the_notebook_from_elsewhere(monkeypatch, tmp_path):
@@ -154,7 +154,7 @@ def test_a_part_of_the_notebook_from_elsewhere(monkeypatch, tmp_path):
         return SimpleNamespace(locate_file=lambda _: tmp_path, version="1") if name == "ipywidgets" else real(name)
 
     monkeypatch.setattr(metadata, "distribution", distribution)
-    check = only(doctor.check_notebook())
+    check = only(environment.check_notebook())
     assert check.status == "warning"
     assert check.found.startswith("ipywidgets outside")
 
@@ -173,7 +173,7 @@ def test_a_kernel_of_another_environment(monkeypatch, tmp_path):
     (other / "python").symlink_to(sys.executable)
     write_kernel(tmp_path / "jupyter", str(other / "python"))
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
-    check = only(doctor.check_kernelspec())
+    check = only(environment.check_kernelspec())
     assert check.status == "fault"
     assert str(other / "python") in check.found
     assert "ipykernel install" in check.remedy
@@ -183,13 +183,13 @@ def test_a_kernel_of_another_environment(monkeypatch, tmp_path):
 def test_a_kernel_of_this_environment(monkeypatch, tmp_path, python):
     write_kernel(tmp_path / "jupyter", python)
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
-    assert [check.status for check in doctor.check_kernelspec()] == ["ok"]
+    assert [check.status for check in environment.check_kernelspec()] == ["ok"]
 
 
 def test_more_threads_than_processors(monkeypatch):
     monkeypatch.setattr("torch.get_num_threads", lambda: 8)
-    monkeypatch.setattr(doctor, "usable_cpus", lambda: 2)
-    check = only(doctor.check_torch())
+    monkeypatch.setattr(machine, "usable_cpus", lambda: 2)
+    check = only(machine.check_torch())
     assert (check.name, check.status) == ("threads", "warning")
     assert check.found.startswith("8 for 2 usable CPUs")
     assert "OMP_NUM_THREADS=2" in check.remedy
@@ -199,24 +199,24 @@ def test_more_threads_than_processors(monkeypatch):
     ("quota", "cpus"), [("max 100000", 8), ("150000 100000", 2), ("10000 100000", 1), ("900000 100000", 8)]
 )
 def test_processors_are_counted_within_affinity_and_quota(monkeypatch, quota, cpus):
-    monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
-    monkeypatch.setattr(doctor.Path, "read_text", lambda self: quota)
-    assert doctor.usable_cpus() == cpus
+    monkeypatch.setattr(machine.os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setattr(machine.Path, "read_text", lambda self: quota)
+    assert machine.usable_cpus() == cpus
 
 
 def test_a_driver_without_a_gpu_for_torch(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("torch.get_num_threads", lambda: 1)
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: "/usr/bin/nvidia-smi")
-    check = only(doctor.check_torch())
+    monkeypatch.setattr(environment.shutil, "which", lambda name: "/usr/bin/nvidia-smi")
+    check = only(machine.check_torch())
     assert (check.name, check.status) == ("cuda", "warning")
 
 
 @pytest.mark.parametrize(("platform", "status"), [("linux", "warning"), ("darwin", "ok")])
 def test_triton_is_missed_on_linux_only(versions, monkeypatch, platform, status):
     versions["triton"] = None
-    monkeypatch.setattr(doctor.sys, "platform", platform)
-    (check,) = doctor.check_triton()
+    monkeypatch.setattr(machine.sys, "platform", platform)
+    (check,) = machine.check_triton()
     assert check.status == status
     assert ("triton==" in check.remedy) == (platform == "linux")
 
@@ -224,11 +224,11 @@ def test_triton_is_missed_on_linux_only(versions, monkeypatch, platform, status)
 def test_the_mode_of_triton(versions, monkeypatch):
     versions["triton"] = "3.7.1"
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    (check,) = doctor.check_triton()
+    (check,) = machine.check_triton()
     assert "interpreter (TRITON_INTERPRET=1)" in check.found
     monkeypatch.delenv("TRITON_INTERPRET")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    (check,) = doctor.check_triton()
+    (check,) = machine.check_triton()
     assert "compiled for the GPU" in check.found
 
 
@@ -243,20 +243,20 @@ def test_models_missing_and_damaged(monkeypatch):
         return SimpleNamespace(path=f"/models/{name}")
 
     monkeypatch.setattr("mini_engine.models.open_checkpoint", open_checkpoint)
-    assert [check.found for check in doctor.check_models()] == [f"/models/{name}" for name in state]
+    assert [check.found for check in files.check_models()] == [f"/models/{name}" for name in state]
 
     state["smollm2-135m"] = ModelNotFoundError("gone")
-    check = only(doctor.check_models())
+    check = only(files.check_models())
     assert (check.status, check.found) == ("warning", "not there")
     assert "mini-engine download smollm2-135m" in check.remedy
 
     state["smollm2-135m"] = CorruptModelError("cut after 5 bytes")
-    check = only(doctor.check_models())
+    check = only(files.check_models())
     assert (check.status, check.found) == ("fault", "cut after 5 bytes")
 
     state["smollm2-135m"] = None
     for name in ("tiny-gqa", "tiny-mla"):
         state[name] = ModelNotFoundError("gone")
-        check = only(doctor.check_models())
+        check = only(files.check_models())
         assert (check.name, check.status) == (f"model {name}", "fault")
         state[name] = None
