@@ -148,8 +148,12 @@ for i in np.argsort(-logits)[:5]:
 # - The caller's `prompt` must not change.
 #
 # For example, a model that always adds one, prompt `[7]`, three tokens: `[8, 9, 10]`.
+#
+# Write it into the next cell, and run the one after that: it checks your answer. `[ok]` means right. `[no]` names what is
+# wrong, and shows the smallest case. `[todo]` means not written yet. Until it is right, the lesson goes on with a
+# reference version, so you can leave an exercise open.
 
-# %% [markdown] lang="zh" en="227a873f"
+# %% [markdown] lang="zh" en="59dc0b6f"
 # ## 练习 0.1 - 循环
 #
 # 难度 1/5 · 重要性 5/5 · 10 分钟
@@ -164,6 +168,8 @@ for i in np.argsort(-logits)[:5]:
 # - 不能改动调用者传进来的 `prompt`。
 #
 # 例如，一个总是加一的模型，提示词是 `[7]`，要三个 token，结果就是 `[8, 9, 10]`。
+#
+# 把答案写进下一个单元格，再运行它后面的那一个：它会检查你的答案。`[ok]` 表示正确；`[no]` 会指出哪里不对，并给出最小的例子；`[todo]` 表示还没写。答对之前，课程用参考答案接着往下走，所以练习可以先空着。检查结果用英文输出：expected 是应有的结果，got 是你的结果。
 
 
 # %% exercise="generate"

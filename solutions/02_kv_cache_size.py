@@ -299,7 +299,8 @@ print("16 sequences of 8,192 tokens")
 for s in (llama, mha):
     total = kv_total_bytes(s, 8192, 16)
     print(
-        f"{s.name:<28} {total:,} B = {total / GB:.1f} GB = {total / GIB:g} GiB; a token: {kv_bytes_per_token(s) / KIB:,.0f} KiB"
+        f"{s.name:<28} {total:,} B = {total / GB:.1f} GB = {total / GIB:g} GiB; "
+        f"a token: {kv_bytes_per_token(s) / KIB:,.0f} KiB"
     )
 
 # %% [markdown] lang="en"
@@ -358,11 +359,12 @@ print(f"{slip / GB:.1f} GiB for {slip:,} B, which is {slip / GIB:g} GiB = {slip 
 #
 # - The cards share one copy of the weights, and the cache is that of the whole node.
 # - `card_gb` is an `int`, or a `Fraction` with a whole number of bytes, such as what a driver reports.
-# - Return the bytes that are left on the whole node, as an exact `int`. Negative means that it does not fit.
+# - Return the bytes that are left on the whole node, exact to the byte: an `int`, or a whole `Fraction`. Negative means
+#   that it does not fit.
 #
 # Small case: 1 card of 2 GB, no weights, a cache of 1 GiB. Then 2,000,000,000 - 1,073,741,824 is left.
 
-# %% [markdown] lang="zh" en="8c9e29ad"
+# %% [markdown] lang="zh" en="4d64cdeb"
 # ## 练习 2.2 - 推翻一个说法
 #
 # 难度 1/5 · 重要性 4/5 · 5 分钟 · 大约 1 行
@@ -373,7 +375,7 @@ print(f"{slip / GB:.1f} GiB for {slip:,} B, which is {slip / GIB:g} GiB = {slip 
 #
 # - 权重只有一份，分摊在所有卡上；缓存指整个节点的缓存。
 # - `card_gb` 是 `int`，或者是 `Fraction`（例如驱动报告的显存），这时换算成字节也一定是整数。
-# - 返回整个节点剩下的字节数，要求是精确的 `int`。负数表示放不下。
+# - 返回整个节点剩下的字节数，精确到一个字节：`int`，或者值为整数的 `Fraction`。负数表示放不下。
 #
 # 小例子：1 块 2 GB 的卡，没有权重，缓存 1 GiB。剩下 2,000,000,000 - 1,073,741,824。
 
@@ -455,7 +457,8 @@ from mini_engine.geometry import kv_bytes_per_token_per_gpu
 from mini_engine.roofline import batch_kv_equals_weights
 
 print(
-    f"weights of 70 billion parameters, rounded as most plans do: 140 GB = {140 * GB / GIB:.1f} GiB (exactly {weights / GB:.1f} GB)"
+    f"weights of 70 billion parameters, rounded as most plans do: "
+    f"140 GB = {140 * GB / GIB:.1f} GiB (exactly {weights / GB:.1f} GB)"
 )
 print("sequences from which the cache is at least as heavy, on each GPU")
 print("GPUs   weights per GPU   B per token   of 8,192 tokens   of 32,768 tokens")
@@ -520,7 +523,8 @@ from mini_engine.geometry import kv_budget
 
 print(kv_budget.explain(80 * GB, 140 * GB // 2, 2 * GB))
 share = kv_bytes_per_token_per_gpu(llama, 2)
-print(f"a token on each of 2 GPUs: {share:,} B; 8,192 tokens: {share * 8192 / GIB:g} GiB = {share * 8192 / GB:.2f} GB")
+sequence = share * 8192
+print(f"a token on each of 2 GPUs: {share:,} B; 8,192 tokens: {sequence / GIB:g} GiB = {sequence / GB:.2f} GB")
 predict("02.eight_k", value=None)
 
 # %% [markdown] lang="en"
@@ -609,12 +613,14 @@ print(f"8 GB are {8 * GB / GIB:.2f} GiB. On the slide:", *[f"{on_the_slide(8, sh
 print("                         right:", *[f"{concurrency(8, share, c):3}" for c in contexts])
 print(f"before rounding down: {', '.join(f'{8 * GB / (share * c):.2f}' for c in contexts)}")
 engine = LLM(tiny, backend="torch", kv_cache_bytes=2_000_000, enable_prefix_caching=False).engine
+two_tokens = SamplingParams(max_tokens=2, ignore_eos=True)
 for i in range(30):
     # 63 tokens and one that is generated: the 64th gets its K and V in the second step
-    engine.add_request(f"request {i}", [60 * i + j for j in range(63)], SamplingParams(max_tokens=2, ignore_eos=True))
+    engine.add_request(f"request {i}", [60 * i + j for j in range(63)], two_tokens)
 engine.step()
 print(
-    f"engine with 2,000,000 B: {engine.stats().num_running} requests run, you say {concurrency(Fraction(2, 1000), 2048, 64)}"
+    f"engine with 2,000,000 B: {engine.stats().num_running} requests run, "
+    f"you say {concurrency(Fraction(2, 1000), 2048, 64)}"
 )
 print()
 box, driver = h100.memory_bytes, h100.reported_memory_bytes
@@ -730,7 +736,8 @@ for s in (llama, deepseek):
     row = "".join(f"{kv_per_gpu(s, tp):9,}" for tp in (1, 2, 4, 8, 16))
     print(f"{s.name:<30} {row} {16 * kv_per_gpu(s, 16):18,}")
 print(
-    f"8 GPUs keep {8 * kv_per_gpu(deepseek, 8):,} B for each token of {deepseek.name}, and {8 * kv_per_gpu(llama, 8):,} B of {llama.name}"
+    f"8 GPUs keep {8 * kv_per_gpu(deepseek, 8):,} B for each token of {deepseek.name}, "
+    f"and {8 * kv_per_gpu(llama, 8):,} B of {llama.name}"
 )
 print()
 print("Counted in an engine that gets the heads of one GPU. It runs on one GPU, so we deal them out for it:")
@@ -747,11 +754,13 @@ print(
 print()
 for tp, left in ((2, Fraction(8)), (8, Fraction(121, 2))):
     print(
-        f"{tp} GPUs, {float(left):g} GB left on each: {concurrency(left, kv_per_gpu(llama, tp), 8192)} requests of 8,192 tokens"
+        f"{tp} GPUs, {float(left):g} GB left on each: "
+        f"{concurrency(left, kv_per_gpu(llama, tp), 8192)} requests of 8,192 tokens"
     )
 split, more = Fraction(kv_per_gpu(llama, 2), kv_per_gpu(llama, 8)), Fraction(121, 2) / 8
 print(
-    f"the room grows {split} x {float(more)} = {float(split * more)} times before rounding down, from 5 to 180 is {180 // 5} times"
+    f"the room grows {split} x {float(more)} = {float(split * more)} times before rounding down, "
+    f"from 5 to 180 is {180 // 5} times"
 )
 
 # %% [markdown] lang="en"
@@ -796,7 +805,8 @@ for name, s, tp, width in (
 ):
     budget = Fraction(small_node if tp == 2 else large_node, GB)
     print(
-        f"{name:<46} {kv_per_gpu(s, tp, width):9,} B a token and GPU {concurrency(budget, kv_per_gpu(s, tp, width), S):5}"
+        f"{name:<46} {kv_per_gpu(s, tp, width):9,} B a token and GPU "
+        f"{concurrency(budget, kv_per_gpu(s, tp, width), S):5}"
     )
 formats = {"float32": "auto", "fp8": "fp8", "int8 with its scales": "int8"}
 held = {n: LLM(tiny, backend="torch", num_blocks=1, kv_cache_dtype=d).engine.backend for n, d in formats.items()}
@@ -826,7 +836,7 @@ picture(pictures.levers, steps=steps, context=S)
 # - **模型结构**：倍数居第二，GQA 就有 x 8，只是这一步早在你接手的几年前就定下了。2 块 GPU 时，潜在向量胜过 GQA；8 块时却输了，因为 GQA 能切分，潜在向量不能。哪种手段更有效，取决于机器。
 # - **前缀缓存**：许多提示词共同的开头（例如系统提示词）只存一份，大家共用。如果没有两个提示词开头相同，它就毫无用处。常有人说它是免费的，其实不管用不用得上，都要付出代价。
 #
-# 代价是：无论命中与否，每个提示词里每个填满的块都要在 CPU 上算一次哈希。在你的机器上：
+# 代价是：每个提示词里每个填满的块，都要在 CPU 上算一次哈希。在你的机器上：
 
 # %% tags=["nbval-ignore-output", "claim-hashing-costs"]
 from mini_engine.cache.hashing import BlockHasher
@@ -839,12 +849,14 @@ for _ in range(5):
         parent = hasher.hash_block(parent, prompt[i : i + 16])
     times.append(time.perf_counter() - start)
 print(
-    f"{len(prompt) // 16} blocks of 16 tokens: {min(times) * 1e3:.2f} ms a prompt, {min(times) / 512 * 1e6:.2f} us a block"
+    f"{len(prompt) // 16} blocks of 16 tokens: {min(times) * 1e3:.2f} ms a prompt, "
+    f"{min(times) / 512 * 1e6:.2f} us a block"
 )
 print(f"at 100 such prompts a second: {100 * min(times):.1%} of one CPU core")
 pool = small_node // (16 * kv_per_gpu(llama, 2))
 print(
-    f"and room: a kept prefix of 2,000 tokens holds {2000 // 16} of the {pool:,} blocks of the 2-GPU node while it is kept"
+    f"and room: a kept prefix of 2,000 tokens holds {2000 // 16} of the {pool:,} blocks "
+    f"of the 2-GPU node while it is kept"
 )
 
 # %% [markdown] lang="en"
@@ -872,7 +884,8 @@ for where, blocks, longest in (("vllm pull request 12569", 1381, 2048), ("vllm i
     print(f"{where}: {blocks:,} blocks of 16 = {16 * blocks:,} tokens; / {longest:,} = {float(ratio):.2f}x")
 ratio = Fraction(461, 100)
 print(
-    f"4.61x for 8,192 tokens: {int(ratio * 8192):,} tokens in all, so {int(ratio)} requests of 8,192, or {int(ratio * 8192 / 800)} of 800"
+    f"4.61x for 8,192 tokens: {int(ratio * 8192):,} tokens in all, "
+    f"so {int(ratio)} requests of 8,192, or {int(ratio * 8192 / 800)} of 800"
 )
 print()
 print(concurrency_ratio.explain(1952, 16, 20_000))

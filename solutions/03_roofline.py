@@ -375,8 +375,9 @@ for name, (R, C) in shapes.items():
 # 拖动滑块，找一个 d，让 1,000 个 token 的一步仍然访存受限。本课所有图的两个坐标轴都是对数的，每一格差 10 倍。
 
 # %% tags=["claim-gemm"]
+batches, prompts = [1, 8, 32, 128, 512], [1, 10, 100, 1000, 2048]
 sizes = [256, 512, 1024, 2048, 4096, 8192, 16384]
-panel(p03_intensity.gemm, batch={1: [1, 8, 32, 128, 512]}, new_tokens={1000: [1, 10, 100, 1000, 2048]}, d={8192: sizes})
+panel(p03_intensity.gemm, batch={1: batches}, new_tokens={1000: prompts}, d={8192: sizes})
 
 # %% tags=["claim-gemm", "claim-prefill-intensity"]
 print("d = 8,192                          exact    limit   bound by, on an H100")
@@ -645,20 +646,20 @@ print(f"the longest context with such a batch: {last:,} tokens")
 # tokens/s. Half of that is reached at a batch of 52, where the K/V has as many bytes as the weights. (For short
 # contexts computing stops you first. The lower of the two limits is the ceiling.)
 #
-# Move the sliders. The red line is the ceiling, and batches in the shaded part do not fit. Find the longest context at
+# Move the sliders. The dotted line is the ceiling, and batches in the shaded part do not fit. Find the longest context at
 # which a batch of 32 fits on an H200. Then compare the GPUs at 8,192 tokens: which one is quicker, and why?
 
-# %% [markdown] lang="zh" en="d265e056"
+# %% [markdown] lang="zh" en="6a8908a8"
 # 要 948 个序列，而不是 295 个，放得下的却只有 47 个。超过 1,487 个 token，就不存在这样的批大小了：无论加多少序列，这个模型的解码始终访存受限，因为每个序列带来的字节太多，它自己的 FLOP 抵不上。
 #
 # 于是吞吐有了上限：带宽除以一个序列的 K/V。每个序列 8,192 个 token 时，批再大也超不过 2,496 tokens/s。批大小为 52 时达到上限的一半，这时 K/V 和权重的字节数相等。（上下文短的时候，先碰到的是算力的极限。两个极限中较低的那个才是上限。）
 #
-# 拖动滑块。红线是上限，阴影里的批放不下。找出 H200 上放得下 32 个序列的最长上下文。再比较 8,192 个 token 时的各块 GPU：哪块更快，为什么？
+# 拖动滑块。左图的点线是上限，阴影里的批放不下。找出 H200 上放得下 32 个序列的最长上下文。再比较 8,192 个 token 时的各块 GPU：哪块更快，为什么？
 
 # %%
-contexts = [128, 512, 1024, 2048, 8192, 32768]
+contexts, batches = [128, 512, 1024, 2048, 8192, 32768], [1, 8, 32, 64, 128, 295, 948]
 gpus = ["a100-80gb-sxm", "h100-sxm", "h200-sxm", "b200-sxm"]
-panel(p03_decode.batching, context={1024: contexts}, batch={32: [1, 8, 32, 64, 128, 295, 948]}, gpu={"h100-sxm": gpus})
+panel(p03_decode.batching, context={1024: contexts}, batch={32: batches}, gpu={"h100-sxm": gpus})
 
 # %% [markdown] lang="en"
 # ## Exercise 3.4 - how many can I take?

@@ -62,7 +62,7 @@ def batching(figure: Figure, context: int, batch: int, gpu: str = "h100-sxm") ->
     ends = f"compute bound from batch {free:,} on" if free else "no batch is compute bound"
     slower = now / float(seconds(share, context, 1)) - 1
     return (
-        f"context {context:,}, batch {batch:,}: step {1e3 * now:,.1f} ms, {batch / now:,.0f} tokens/s ({slower:+,.0%} time against "
+        f"2 x {gpu}, context {context:,}, batch {batch:,}: step {1e3 * now:,.1f} ms, {batch / now:,.0f} tokens/s ({slower:+,.0%} time against "
         f"batch 1; {batch / float(seconds(share, context, batch, False)):,.0f} tokens/s without K/V); "
         f"{counted(fits, 'sequence')} fit{'s' if fits == 1 else ''}; no batch makes more than {ceiling:,.0f} tokens/s, by {by}; {ends}"
     )
