@@ -18,7 +18,7 @@ help:
 	@echo "make test-all run the long ones too"
 	@echo "make lessons  rebuild lessons/, solutions/*.ipynb and docs/teaching/ from solutions/*.py"
 	@echo "make fuzz     drive the engine with random requests and failures for an hour (SECONDS=3600)"
-	@echo "make mutants  plant named faults in cache and scheduler: the tests must notice each"
+	@echo "make mutants  plant faults, named and random: the tests must notice them (ARGS=\"random --count 20\")"
 	@echo "make lint     ruff, mypy, codespell, links"
 	@echo "make release  pack the course for a class, without solutions, into dist/"
 	@echo "make teach    set up .venv-teach: nbgrader, beside everything in .venv"
@@ -77,7 +77,7 @@ fuzz: tests $(VENV)/.test
 	MINI_ENGINE_FUZZ_SECONDS=$(or $(SECONDS),3600) $(BIN)/python -m pytest -s tests/engine/test_state_machine.py
 
 mutants: tools/mutants.py $(VENV)/.test
-	$(BIN)/python tools/mutants.py
+	$(BIN)/python tools/mutants.py $(ARGS)
 
 lessons: solutions $(VENV)/.test
 	$(BIN)/python tools/build_lessons.py

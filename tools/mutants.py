@@ -1,92 +1,104 @@
-"""Plant each fault of `tests/cache/faults.py` and `tests/engine/faults.py` in a copy of the project and run the tests that should notice.
+"""Plant small faults, one at a time, in a copy of the project, and ask the tests that execute the line: somebody must notice.
 
-python tools/mutants.py                    # all of them; prints a table and exits with 1 if one goes unnoticed
-python tools/mutants.py salts watermark    # those whose name contains a word
-python tools/mutants.py --write            # also puts the table into tests/README.md
+python tools/mutants.py                    # the named faults, and 200 random ones
+python tools/mutants.py named salts        # of the named ones, those whose name contains a word
+python tools/mutants.py random --count 20  # a few random ones; --seed 7: others
+python tools/mutants.py random --again     # those that nobody noticed last time
+python tools/mutants.py --write            # also puts the results into tests/README.md and tests/random_mutants.md
+
+Exits with 1 when a named fault goes unnoticed, or more than 15 % of the random ones. The first run measures which test
+executes what, for some minutes; later runs measure what has changed.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import re
-import shutil
-import subprocess
+import json
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from tests.cache.faults import FAULTS as CACHE_FAULTS  # noqa: E402
-from tests.cache.faults import Fault  # noqa: E402
 from tests.engine.faults import FAULTS as ENGINE_FAULTS  # noqa: E402
-from tools.marks import between  # noqa: E402
+from tools.mutation import forked, line_map, pages  # noqa: E402
+from tools.mutation.asking import failing_without_edit, noticed_by  # noqa: E402
+from tools.mutation.edits import Edit, chosen, named_edit  # noqa: E402
 
-FAULTS = [fault._replace(file=f"cache/{fault.file}") for fault in CACHE_FAULTS] + ENGINE_FAULTS
-
-PARTS = ["tests/cache", "tests/scheduling", "tests/engine", "tests/backends"]
-# The quick tests first; the state machines, which take longer, for what those let through.
-STAGES = ["not machine and not runTest", "machine or runTest"]
-IGNORED = ["--ignore-glob=*torch*", "--ignore-glob=*faults*"]  # slow to import; notices every edit
-TIMEOUT = 900  # seconds; a fault that makes the engine run for ever is noticed too
-README = ROOT / "tests" / "README.md"
+PACKAGES = ["cache", "scheduling", "geometry", "roofline", "attention"]  # where random faults are planted
+LEAST = {"named": 1.0, "random": 0.85}
+RESULTS = ROOT / "build" / "mutants.json"  # kind -> name -> the test that noticed it last time
 
 
-def plant(fault: Fault | None, folder: Path) -> None:
-    """Copy what the tests need into `folder`, with the fault in it."""
-    for name in ("mini_engine", "tests"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(ROOT / "pyproject.toml", folder)
-    (folder / "data").symlink_to(ROOT / "data")
-    if fault is not None:
-        path = folder / "mini_engine" / fault.file
-        path.write_text(path.read_text().replace(fault.right, fault.wrong))
+def planned(kind: str, count: int, seed: int) -> list[Edit]:
+    package = ROOT / "mini_engine"
+    if kind == "random":
+        return chosen(package, PACKAGES, -(-count // len(PACKAGES)), seed)
+    faults = [fault._replace(file=f"cache/{fault.file}") for fault in CACHE_FAULTS] + ENGINE_FAULTS
+    return [named_edit(*fault, (package / fault.file).read_text(encoding="utf-8")) for fault in faults]
 
 
-def noticed_by(fault: Fault | None) -> str | None:
-    """The first test that fails with the fault planted; None when all pass."""
-    parts = PARTS if fault is not None and fault.file.startswith("cache/") else PARTS[::-1]
+def ask(edits: list[Edit]) -> dict[str, str | None]:
+    """For each edit the test that notices it. Those tests must pass without one."""
+    tests = line_map.measured()
+    found: dict[str, str | None] = {}
     with tempfile.TemporaryDirectory() as name:
-        plant(fault, folder := Path(name))
-        environment = os.environ | {"PYTHONPATH": name, "MINI_ENGINE_MUTANT": "1"}
-        for stage in STAGES:
-            options = ["-x", "-q", "-p", "no:cacheprovider", *IGNORED, "-k", stage]
-            command = [sys.executable, "-m", "pytest", *options, *parts]
-            try:
-                run = subprocess.run(
-                    command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT, check=False
-                )
-            except subprocess.TimeoutExpired:
-                return "time ran out"
-            if run.returncode:
-                found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", run.stdout, re.MULTILINE)
-                return found.group(1).removeprefix("tests/") if found else "the tests could not start"
-    return None
+        folder = Path(name).resolve()
+        forked.copy_project(folder)
+        for edit in edits:
+            start = time.monotonic()
+            test = found[edit.name] = noticed_by(edit, tests, folder)
+            seconds = time.monotonic() - start
+            print(
+                f"{'UNNOTICED' if test is None else 'noticed  '} {seconds:5.1f} s  {edit.name}: {test or ''}",
+                flush=True,
+            )
+        named = sorted({test for test in found.values() if test in tests})
+        if named and (wrong := failing_without_edit(named, tests, folder)) is not None:
+            raise SystemExit(f"without any fault this fails already: {wrong}")
+    return found
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("words", nargs="*", help="only faults whose name contains one of these")
-    parser.add_argument("--write", action="store_true", help="put the table into tests/README.md")
+    parser.add_argument("kind", nargs="?", choices=list(LEAST), help="only this kind")
+    parser.add_argument("words", nargs="*", help="only those whose name contains one of these")
+    parser.add_argument("--seed", type=int, default=1, help="which random ones")
+    parser.add_argument("--count", type=int, default=200, help="how many random ones, the same number in each package")
+    parser.add_argument("--again", action="store_true", help="only those that nobody noticed last time")
+    parser.add_argument("--write", action="store_true", help="write the results down, those of earlier runs included")
     options = parser.parse_args()
-    chosen = [fault for fault in FAULTS if not options.words or any(word in fault.name for word in options.words)]
-    if (failing := noticed_by(None)) is not None:
-        print(f"without any fault this fails already: {failing}")
-        return 1
-    rows, unnoticed = [], 0
-    for fault in chosen:
-        test = noticed_by(fault)
-        unnoticed += test is None
-        print(f"{'UNNOTICED' if test is None else 'noticed  '} {fault.name}: {test or ''}", flush=True)
-        rows.append(f"| {fault.name} | `{fault.file}` | {f'`{test}`' if test else '**nobody**'} |")
-    score = f"{len(chosen) - unnoticed} of {len(chosen)} faults noticed."
-    print(score)
-    if options.write:
-        table = "\n".join([score, "", "| fault | planted in | first noticed by |", "|---|---|---|", *rows])
-        README.write_text(between(README.read_text(), "mutants", table))
-    return 1 if unnoticed else 0
+    forked.warm_up()
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    failed = False
+    for kind in [options.kind] if options.kind else list(LEAST):
+        edits, known = planned(kind, options.count, options.seed), results.setdefault(kind, {})
+        asked = [edit for edit in edits if not options.words or any(word in edit.name for word in options.words)]
+        asked = [edit for edit in asked if not options.again or known.get(edit.name) is None]
+        found = ask(asked)
+        noticed = sum(test is not None for test in found.values())
+        print(f"{kind}: {noticed} of {len(asked)} noticed", flush=True)
+        failed |= noticed < LEAST[kind] * len(asked)
+        known |= found
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps(results, indent=1))
+        if options.write:
+            write(kind, edits, known, options)
+    return int(failed)
+
+
+def write(kind: str, edits: list[Edit], known: dict[str, str | None], options: argparse.Namespace) -> None:
+    if missing := [edit.name for edit in edits if edit.name not in known]:
+        raise SystemExit(f"{len(missing)} of the {kind} ones were never planted, for instance: {missing[0]}")
+    if kind == "named":
+        pages.write_between("mutants", pages.named_table(edits, known))
+        return
+    command = f"python tools/mutants.py random --seed {options.seed} --count {options.count} --write"
+    pages.PAGE.write_text(pages.random_page(edits, known, command), encoding="utf-8")
+    pages.write_between("random mutants", pages.score(edits, known, "package", pages.package))
 
 
 if __name__ == "__main__":

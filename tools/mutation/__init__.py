@@ -1,0 +1,1 @@
+"""Small faults planted at random, and the tests that should notice them."""
