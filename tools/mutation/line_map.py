@@ -68,7 +68,7 @@ class Recorder:
             name: [test.seconds, {file: hex(bits) for file, bits in test.lines.items()}] for name, test in tests.items()
         }
         modules = [module for name, module in sys.modules.items() if name.startswith("tests.")]
-        files = [Path(file) for module in modules if (file := getattr(module, "__file__", None))]
+        files = [Path(where) for module in modules if (where := getattr(module, "__file__", None))]
         helpers = [
             path.relative_to(self.package.parent).as_posix() for path in files if not path.name.startswith("test_")
         ]
