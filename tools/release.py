@@ -33,6 +33,7 @@ PARTS = [
     "environment.yml",
     "lessons",
     "mini_engine",
+    "postBuild",
     "pyproject.toml",
     "tools/open_lab.py",
 ]

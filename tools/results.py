@@ -145,7 +145,28 @@ def results(root: Path) -> str:
     return "\n\n".join(make(root) for make in RESULTS)
 
 
-PAGES: dict[str, tuple[str, Callable[[Path], str]]] = {"README.md": ("results", results)}
+def lesson_costs(root: Path) -> str:
+    """Memory, CPU and time of a run of every lesson."""
+    report = stored("results/lesson_costs.json", root)
+    rows = [
+        [name[:2], f"{row['peak_bytes'] / 2**20:,.0f}", f"{row['cpu_seconds']:.0f}", f"{row['wall_seconds']:.0f}"]
+        for name, row in report["lessons"].items()
+    ]
+    title = (
+        "From top to bottom, unsolved, in a fresh kernel: peak memory of the kernel and all its children, their CPU seconds, "
+        "and the time it took."
+    )
+    busy = loads(row["load_average"] for row in report["lessons"].values())
+    lab = f"JupyterLab's server without a page open: {report['jupyterlab_bytes'] / 2**20:.0f} MiB"
+    threads = f"OMP_NUM_THREADS={report['threads']}"
+    head = ["lesson", "memory, MiB", "CPU s", "seconds"]
+    return f"{title}\n\n{table(head, rows)}\n\n{lab}.\n\n{origin(report, threads, busy)}"
+
+
+PAGES: dict[str, tuple[str, Callable[[Path], str]]] = {
+    "README.md": ("results", results),
+    "docs/teaching/classroom.md": ("costs", lesson_costs),
+}
 
 
 def pages(root: Path = ROOT) -> dict[Path, str]:

@@ -60,3 +60,11 @@ def test_triton_is_asked_for_on_linux_only():
     assert triton.marker.evaluate({"sys_platform": "linux"})
     assert not triton.marker.evaluate({"sys_platform": "darwin"})
     assert not triton.marker.evaluate({"sys_platform": "win32"})
+
+
+def test_an_image_gets_the_real_model_or_is_not_built():
+    """repo2docker runs postBuild after environment.yml, at the root of the project, and goes on after an error unless told."""
+    first, _, *commands = (ROOT / "postBuild").read_text().splitlines()
+    assert first == "#!/bin/bash"
+    assert commands == ["set -e", "mini-engine download smollm2-135m"]
+    assert not {"binder", ".binder"} & {path.name for path in ROOT.iterdir()}, "environment.yml would not be read"
