@@ -16,7 +16,7 @@ help:
 	@echo "make lab      open the lessons in JupyterLab (in my_lessons/, your own copy)"
 	@echo "make test     run every test that fits in a few minutes"
 	@echo "make test-all run the long ones too"
-	@echo "make lessons  rebuild lessons/, solutions/*.ipynb and docs/teaching/ from solutions/*.py"
+	@echo "make lessons  rebuild lessons/, solutions/*.ipynb, docs/teaching/ and docs/glossary.md from solutions/*.py"
 	@echo "make fuzz     drive the engine with random requests and failures for an hour (SECONDS=3600)"
 	@echo "make mutants  plant faults, named and random: the tests must notice them (ARGS=\"random --count 20\")"
 	@echo "make lint     ruff, mypy, codespell, links"
@@ -82,6 +82,7 @@ mutants: tools/mutants.py $(VENV)/.test
 lessons: solutions $(VENV)/.test
 	$(BIN)/python tools/build_lessons.py
 	$(BIN)/python tools/teaching.py
+	$(BIN)/python tools/glossary.py
 
 lint: tests $(VENV)/.test
 	$(BIN)/ruff check .

@@ -1352,8 +1352,8 @@ predict("04.small_chunk", value=None)
 #
 # | 术语 | 英文 | 常见说法 | 含义 |
 # |---|---|---|---|
-# | GQA，分组查询注意力 | grouped-query attention | “分组的头” | 每 H / K 个查询头读同一个 K/V 头 |
-# | MLA，多头潜在注意力 | multi-head latent attention | “压缩的 KV” | 键和值都由每个 token 的一个潜在向量生成 |
+# | 分组查询注意力 | GQA | “分组的头” | 每 H / K 个查询头读同一个 K/V 头 |
+# | 多头潜在注意力 | MLA | “压缩的 KV” | 键和值都由每个 token 的一个潜在向量生成 |
 # | 潜在向量 | latent | “压缩后的缓存” | c，从隐藏状态学出来的摘要，所有头共用 |
 # | 矩阵吸收 | absorption | “合并权重” | 运行时把矩阵挪到查询一侧 |
 # | 解耦 RoPE | decoupled RoPE | “rope 那部分” | 一个只管位置的小键 |

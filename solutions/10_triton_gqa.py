@@ -860,7 +860,7 @@ assert padded < ridge
 # **sm_90**. It first becomes **PTX**, text that is close to machine code. Two head sizes, in float16:
 
 # %% [markdown] lang="zh" en="f15a220a"
-# 不要紧。反正要等字节，乘法有的是时间：在屋顶线模型里，就算加上填充，这个 kernel 也远在拐点（ridge）左边，是访存受限的。所以评价解码 kernel，要拿它每秒读的字节数和内存带宽比，不要看 FLOP/s。
+# 不要紧。反正要等字节，乘法有的是时间：在屋顶线模型里，就算加上填充，这个 kernel 也远在脊点（ridge）左边，是访存受限的。所以评价解码 kernel，要拿它每秒读的字节数和内存带宽比，不要看 FLOP/s。
 #
 # ## kernel 编译成了什么
 #

@@ -789,7 +789,7 @@ print(f"128 heads, reading q and writing the result counted, 4,096 tokens: {floa
 # %% [markdown] lang="zh" en="cf3ee4a1"
 # “MLA 解码是计算受限的”，这话很常见。128 个头、一个查询 token 时，按 H100 的数据手册来算，它不是，只是差得不多。有两个查询 token 时，才是。
 #
-# ## 练习 11.5 - 从哪里越过拐点
+# ## 练习 11.5 - 从哪里越过脊点
 #
 # 难度 2/5 · 重要性 4/5 · 10 分钟 · 大约 2 行
 #
@@ -798,7 +798,7 @@ print(f"128 heads, reading q and writing the result counted, 4,096 tokens: {floa
 # - 每个数 2 字节，上下文很长：就用上面的公式，再乘以 `s_q`。
 # - 返回 `int`。`ridge` 是 `Fraction`：保持精确，`Fraction / int` 就是精确的。
 #
-# 小例子：d_c = d_r = 4 时，每个头贡献 12/8 = 1.5。拐点（ridge）为 6 时要 4 个头，为 7 时要 5 个头。
+# 小例子：d_c = d_r = 4 时，每个头贡献 12/8 = 1.5。脊点（ridge）为 6 时要 4 个头，为 7 时要 5 个头。
 
 
 # %% exercise="heads_at_ridge"
@@ -867,7 +867,7 @@ print(f"FlashMLA's: 865 TFLOP/s over 3.35 TB/s is {float(throttled):.1f}: from {
 # needs all latents.
 
 # %% [markdown] lang="zh" en="dc90737e"
-# 最后一行是另一种意见。FlashMLA 是 DeepSeek 自己的 kernel。它的作者说，头数乘以查询 token 数达到 128，解码就是计算受限的。他们按每个头每字节 2 FLOP 来算，用的 H800 会降频到 865 TFLOP/s。换成精确的系数，还要再多几个头。他们报告：访存受限时最高 3,000 GB/s，计算受限时最高 660 TFLOP/s。所以在拐点附近，先说清怎么算、用什么 GPU，再说受限于什么。
+# 最后一行是另一种意见。FlashMLA 是 DeepSeek 自己的 kernel。它的作者说，头数乘以查询 token 数达到 128，解码就是计算受限的。他们按每个头每字节 2 FLOP 来算，用的 H800 会降频到 865 TFLOP/s。换成精确的系数，还要再多几个头。他们报告：访存受限时最高 3,000 GB/s，计算受限时最高 660 TFLOP/s。所以在脊点附近，先说清怎么算、用什么 GPU，再说受限于什么。
 #
 # ## 每块 GPU 上的头变少
 #
@@ -979,7 +979,7 @@ assert texts[0] == texts[1]
 #
 # </details>
 #
-# 再猜三个数。第一问：两段的 log-sum-exp 是 3 和 5，以 2 为底。第一段的权重是多少？第二问：DeepSeek-V2 有 128 个头，每个 program 负责 32 个头。每个潜在向量会被请求几次？第三问：一个有 64 个头的模型跑在一块 H100 上，拐点是 295.2（单位是 FLOP/B）。一步里至少要有几个查询 token，它的解码才是计算受限的？
+# 再猜三个数。第一问：两段的 log-sum-exp 是 3 和 5，以 2 为底。第一段的权重是多少？第二问：DeepSeek-V2 有 128 个头，每个 program 负责 32 个头。每个潜在向量会被请求几次？第三问：一个有 64 个头的模型跑在一块 H100 上，脊点是 295.2（单位是 FLOP/B）。一步里至少要有几个查询 token，它的解码才是计算受限的？
 
 # %% tags=["self-check"]
 predict("11.weight", value=None)
@@ -1091,7 +1091,7 @@ predict("11.bound", value=None)
 #
 # - 每一段留下结果和 log-sum-exp。以 2 的 log-sum-exp 次方为权重，各段就合成整体，不管切成几段。
 # - 潜在向量的 tile 既是键，也是值：加载一次，用两次。头分块每多一个，就要再请求它一次。
-# - 每个头贡献 17/9 FLOP/B。128 个头、一个查询 token，略低于 H100 的拐点。
+# - 每个头贡献 17/9 FLOP/B。128 个头、一个查询 token，略低于 H100 的脊点。
 #
 # | 术语 | 英文 | 常见的说法 | 含义 |
 # |---|---|---|---|
