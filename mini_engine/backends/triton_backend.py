@@ -63,6 +63,17 @@ class TritonBackend(TorchBackend):
         )
         self.write: Callable[..., None] = write or write_kv
 
+    def init_kv(self, num_blocks: int, block_size: int, num_swap_blocks: int = 0) -> None:
+        """The pools of `TorchBackend`, and each layer's part of them as the kernels take it."""
+        super().init_kv(num_blocks, block_size, num_swap_blocks)
+        arrays = [[self.pools[name] for name in parts] for parts in self._parts.values()]
+        none: list[tuple[Any, Any]] = [(None, None)] * (2 - len(arrays))
+        # [layer] -> K or the latent, then V: its pool [N, P, K, D] and its scales [N, P, K]; None without.
+        self._layers = [
+            [(pool[layer], scale[0][layer][..., 0] if scale else None) for pool, *scale in arrays] + none
+            for layer in range(self.spec.num_hidden_layers)
+        ]
+
     def _plan(self, batch: BatchInput) -> TritonPlan:
         return TritonPlan(batch, self.block_size, self.model.device)
 
@@ -71,7 +82,7 @@ class TritonBackend(TorchBackend):
     ) -> list[torch.Tensor]:
         stored = list(new[: len(self._parts)])  # k and v, or the latent
         k, v = [x if rows is None else x[rows] for x in stored] + [None] * (2 - len(stored))
-        (k_pool, k_scale), (v_pool, v_scale) = (self._layer(part, layer) for part in (0, 1))
+        (k_pool, k_scale), (v_pool, v_scale) = self._layers[layer]
         self.write(k, v, k_pool, v_pool, slots, k_scale=k_scale, v_scale=v_scale)
         if self.kv_cache_dtype == "auto" or not plan.chunks:
             return stored
@@ -97,7 +108,7 @@ class TritonBackend(TorchBackend):
     def _decode(self, plan: TritonPlan, layer: int, q: torch.Tensor, new: Sequence[Any]) -> torch.Tensor:
         """The decode rows of one layer: q[B, H, D] -> [B, H, Dv]."""
         tables, lengths, scale = plan.tables, plan.lengths, self.model.softmax_scale
-        (k_pool, k_scale), (v_pool, v_scale) = (self._layer(part, layer) for part in (0, 1))
+        (k_pool, k_scale), (v_pool, v_scale) = self._layers[layer]
         if not self.spec.is_mla:
             return self.decode(q, k_pool, v_pool, tables, lengths, scale, k_scale=k_scale, v_scale=v_scale)
         up, size = new[1], self.spec.kv_lora_rank
@@ -107,11 +118,3 @@ class TritonBackend(TorchBackend):
             q[..., :size], q[..., size:], k_pool[:, :, 0], tables, lengths, scale, latent_scale=latent_scale
         )
         return up.values(sums)
-
-    def _layer(self, part: int, layer: int) -> tuple[Any, Any]:
-        """A layer's pool [N, P, K, D] and its scales [N, P, K]: of K or the latent (part 0), of V (part 1); None without."""
-        names = [list(parts) for parts in self._parts.values()]
-        if part >= len(names):
-            return None, None
-        pool, *scale = (self.pools[name][layer] for name in names[part])
-        return pool, scale[0][..., 0] if scale else None

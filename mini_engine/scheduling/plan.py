@@ -59,7 +59,7 @@ class Draft:
 
     def check(self, request: Request, num_tokens: int, num_missing: int) -> None:
         """ValueError for a chunk beyond the `num_missing` tokens of the sequence, or the step's budget."""
-        if not 0 < num_tokens <= min(num_missing, self.budget):
+        if not 0 < num_tokens <= num_missing or num_tokens > self.budget:
             most = min(num_missing, self.budget)
             raise ValueError(
                 f"a chunk of {num_tokens} tokens for {request}: it misses {num_missing}, and the step has {self.budget} "

@@ -9,6 +9,21 @@ import numpy as np
 from hypothesis import strategies as st
 
 from mini_engine.backends.base import BatchInput
+from mini_engine.catalog import ModelSpec
+
+SMALL = {
+    "grouped": ModelSpec(
+        num_hidden_layers=2, hidden_size=24, num_attention_heads=6, num_key_value_heads=2, head_dim=8, intermediate_size=40,
+        vocab_size=50, max_position_embeddings=128,
+    ),
+    "latent": ModelSpec(
+        architecture="DeepseekV2ForCausalLM", model_type="deepseek_v2", num_hidden_layers=2, hidden_size=24,
+        num_attention_heads=3, num_key_value_heads=3, head_dim=14, intermediate_size=40, vocab_size=50,
+        max_position_embeddings=128, kv_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=10, v_head_dim=6,
+        rope_interleave=True,
+    ),
+}  # fmt: skip
+"""A model of each kind of attention, as small as they come."""
 
 
 def make_batch(rows: list[tuple[list[int], int, list[int]]], block_size: int) -> BatchInput:

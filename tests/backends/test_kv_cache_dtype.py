@@ -21,31 +21,18 @@ from mini_engine.backends.kv_arrays import kv_arrays
 from mini_engine.backends.kv_formats import FORMATS, bytes_per_token, kv_format
 from mini_engine.backends.torch_backend import TorchBackend
 from mini_engine.cache import CacheOp
-from mini_engine.catalog import ModelSpec
 from mini_engine.geometry import kv_bytes_per_token, kv_bytes_quant
 from mini_engine.models import random_model
-from tests.backends.schedules import check_any_schedule, make_batch, poison
+from tests.backends.schedules import SMALL, check_any_schedule, make_batch, poison
 from tests.deepseek import uncached_attend
 from tests.engine.test_real_weights import PRESSURE, run_under_pressure
 
 QUANTISED = ("fp8", "int8")
-SPECS = {
-    "grouped": ModelSpec(
-        num_hidden_layers=2, hidden_size=24, num_attention_heads=6, num_key_value_heads=2, head_dim=8, intermediate_size=40,
-        vocab_size=50, max_position_embeddings=128,
-    ),
-    "latent": ModelSpec(
-        architecture="DeepseekV2ForCausalLM", model_type="deepseek_v2", num_hidden_layers=2, hidden_size=24,
-        num_attention_heads=3, num_key_value_heads=3, head_dim=14, intermediate_size=40, vocab_size=50,
-        max_position_embeddings=128, kv_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=10, v_head_dim=6,
-        rope_interleave=True,
-    ),
-}  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=SPECS)
+@pytest.fixture(scope="module", params=SMALL)
 def model(request):
-    return random_model(SPECS[request.param], seed=3, dtype="float64")
+    return random_model(SMALL[request.param], seed=3, dtype="float64")
 
 
 def rounded(x: np.ndarray, kv_cache_dtype: str) -> np.ndarray:
@@ -242,7 +229,7 @@ def test_what_cannot_be_is_refused(model, tiny_gqa):
 @pytest.mark.parametrize("cache", ["paged", "contiguous", "none"])
 @pytest.mark.parametrize("backend", ["torch", "numpy"])
 def test_auto_goes_with_every_cache_and_backend(cache, backend):
-    loaded = SimpleNamespace(model=random_model(SPECS["latent"], backend=backend), tokenizer=None, spec=SPECS["latent"])
+    loaded = SimpleNamespace(model=random_model(SMALL["latent"], backend=backend), tokenizer=None, spec=SMALL["latent"])
     prompt, params = [[3, 1, 4, 1, 5]], SamplingParams(temperature=0, max_tokens=4)
     said, expected = (
         LLM(loaded, cache=cache, **options).generate(prompt, params, progress=False)[0].outputs[0].token_ids
@@ -254,7 +241,7 @@ def test_auto_goes_with_every_cache_and_backend(cache, backend):
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("cache", ["paged", "contiguous", "none"])
 @pytest.mark.parametrize("backend", ["torch", "numpy"])
-@pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize("spec", SMALL.values(), ids=SMALL)
 def test_logits_that_are_nan_are_an_error_and_not_token_0(spec, backend, cache, temperature):
     loaded = SimpleNamespace(model=random_model(spec, backend=backend), tokenizer=None, spec=spec)
     llm, forward = LLM(loaded, cache=cache), loaded.model.forward

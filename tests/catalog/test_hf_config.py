@@ -10,23 +10,7 @@ import pytest
 from mini_engine.catalog import ModelSpec, get_model, list_models
 from mini_engine.catalog.hf_families import HEAD_DIM_BY_DEFAULT, NESTED_DEFAULTS, TIED_BY_DEFAULT, TWO_MATRIX_MLP
 from tests.catalog.hf_writer import config_json
-
-LLAMA = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "num_hidden_layers": 4,
-    "hidden_size": 64,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 2,
-    "intermediate_size": 128,
-    "vocab_size": 256,
-    "max_position_embeddings": 512,
-}
-
-
-def read(**changes) -> ModelSpec:
-    config = LLAMA | changes
-    return ModelSpec.from_hf_config({key: value for key, value in config.items() if value is not ...})
+from tests.catalog.llama_config import LLAMA, read
 
 
 @pytest.mark.parametrize("name", list_models())

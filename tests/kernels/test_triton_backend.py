@@ -17,31 +17,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mini_engine import LLM, EngineConfig, LLMEngine, ModelSpec, SamplingParams
+from mini_engine import LLM, EngineConfig, LLMEngine, SamplingParams
 from mini_engine.attention import causal_attention
 from mini_engine.backends import TorchBackend, TritonBackend
 from mini_engine.cache import CacheOp
 from mini_engine.kernels import kernel_device, paged_gqa_decode, paged_mla_decode, write_kv
 from mini_engine.models import random_model
-from tests.backends.schedules import check_any_schedule, make_batch, poison
+from tests.backends.schedules import SMALL, check_any_schedule, make_batch, poison
 from tests.deepseek import uncached_logits
 from tests.engine.test_real_weights import prompts_of, run_under_pressure
 from tests.kernels.checks import needs_interpreter
 
 pytestmark = needs_interpreter  # the models are loaded on the CPU
 
-SPECS = {
-    "grouped": ModelSpec(
-        num_hidden_layers=2, hidden_size=24, num_attention_heads=6, num_key_value_heads=2, head_dim=8, intermediate_size=40,
-        vocab_size=50, max_position_embeddings=128,
-    ),
-    "latent": ModelSpec(
-        architecture="DeepseekV2ForCausalLM", model_type="deepseek_v2", num_hidden_layers=2, hidden_size=24,
-        num_attention_heads=3, num_key_value_heads=3, head_dim=14, intermediate_size=40, vocab_size=50,
-        max_position_embeddings=128, kv_lora_rank=16, qk_rope_head_dim=4, qk_nope_head_dim=10, v_head_dim=6,
-        rope_interleave=True,
-    ),
-}  # fmt: skip
 
 PRESSURE = {
     "chunks": {"num_blocks": 60, "max_num_batched_tokens": 11},
@@ -50,10 +38,10 @@ PRESSURE = {
 }
 
 
-@pytest.fixture(scope="module", params=SPECS)
+@pytest.fixture(scope="module", params=SMALL)
 def models(request):
     """The same weights in torch and, for the oracle, in float64."""
-    spec = SPECS[request.param]
+    spec = SMALL[request.param]
     return random_model(spec, seed=3), random_model(spec, seed=3, backend="numpy")
 
 

@@ -1,4 +1,4 @@
-"""Lesson 14, exercise 3: right and wrong ways to preempt by recompute."""
+"""Lesson 14, exercise 3: ways to preempt by recompute, right and wrong. Those that differ in a line are planted by the exercise."""
 
 from __future__ import annotations
 
@@ -29,22 +29,6 @@ class RecomputesByPart(Scheduler):
         del self.running[self.running.index(victim)]
 
 
-class KeepsBlocks(Scheduler):
-    def preempt(self, victim: Request, draft: Any) -> None:
-        self.running.remove(victim)
-        victim.num_computed_tokens = 0
-        victim.status = RequestStatus.PREEMPTED
-        self.waiting.add(victim)
-        draft.preempted.append(victim)
-        self.counters.num_preemptions += 1
-
-
-class ReleasesAndKeepsTheTable(KeepsBlocks):
-    def preempt(self, victim: Request, draft: Any) -> None:
-        super().preempt(victim, draft)
-        self.kv.pool.release(list(victim.block_table))
-
-
 class StaysInRunning(Recomputes):
     def preempt(self, victim: Request, draft: Any) -> None:
         at = self.running.index(victim)
@@ -69,17 +53,6 @@ class BackOfTheQueue(Recomputes):
     def preempt(self, victim: Request, draft: Any) -> None:
         victim.arrival = 1 + max(request.arrival for request in self.requests.values())
         super().preempt(victim, draft)
-
-
-class PopsTheLast(Scheduler):
-    def preempt(self, victim: Request, draft: Any) -> None:
-        self.running.pop()
-        self.kv.free(victim)
-        victim.num_computed_tokens = 0
-        victim.status = RequestStatus.PREEMPTED
-        self.waiting.add(victim)
-        draft.preempted.append(victim)
-        self.counters.num_preemptions += 1
 
 
 class BeforeAllOthers(Recomputes):

@@ -10,6 +10,7 @@ from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises import answers14_recompute as answers
 from mini_engine.course.exercises.preemption_cases import same_answers
 from mini_engine.course.expect import expect_equal
+from mini_engine.course.planted import planted
 from mini_engine.course.tight_pool import serve
 from mini_engine.scheduling import Request, Scheduler
 
@@ -147,6 +148,11 @@ BLOCKS, QUEUES, TOKENS, COMPUTED, TOLD, WHOLE = (
     "everybody gets the answer that a large pool gives",
 )
 
+
+def _instead(old: str, new: str) -> Any:
+    return planted(answers.Recomputes, (old, new))
+
+
 RECOMPUTE = Exercise(
     id="14.recompute",
     title="Preempt by recompute",
@@ -162,13 +168,13 @@ RECOMPUTE = Exercise(
         Property(WHOLE, _whole_runs),
     ],
     mutants=[
-        Mutant("keeps the blocks", answers.KeepsBlocks, BLOCKS, "Then a finds no block either."),
-        Mutant("keeps the table", answers.ReleasesAndKeepsTheTable, BLOCKS, "kv.free gives the blocks back and clears the table."),
+        Mutant("keeps the blocks", _instead("        self.kv.free(victim)\n", ""), BLOCKS, "Then a finds no block either."),
+        Mutant("keeps the table", _instead("self.kv.free(victim)", "self.kv.pool.release(list(victim.block_table))"), BLOCKS, "kv.free gives the blocks back and clears the table."),
         Mutant("stays in running", answers.StaysInRunning, QUEUES, "A sequence is in one queue."),
         Mutant("another list", answers.AnotherList, QUEUES, "The scheduler is walking through that list."),
         Mutant("forgotten", answers.Forgotten, QUEUES, "In no queue, it would never be answered."),
         Mutant("back of the queue", answers.BackOfTheQueue, QUEUES, "It came before those that never started."),
-        Mutant("pops the last", answers.PopsTheLast, QUEUES, "The victim may stand anywhere: with priorities it does."),
+        Mutant("pops the last", _instead("self.running.remove(victim)", "self.running.pop()"), QUEUES, "The victim may stand anywhere: with priorities it does."),
         Mutant("before all others", answers.BeforeAllOthers, QUEUES, "waiting.add sorts by arrival. Two victims keep their order."),
         Mutant("loses the answer", answers.LosesTheAnswer, TOKENS, "The user has read these tokens."),
         Mutant("loses the last token", answers.LosesTheLastToken, TOKENS, "The last token is sampled, though it has no K and V."),
