@@ -133,7 +133,7 @@ def simulate_trace(root: Path) -> str:
     return (
         f"**A whole trace.** {run['name']}: {summary['num_requests']:,} requests, {run['tokens']:,} tokens and "
         f"{summary['num_steps']:,} steps of {report['model']} on one {report['gpu']} are simulated in "
-        f"{run['cpu_seconds']:.0f} CPU seconds.\n\n{origin(report)}"
+        f"{run['cpu_seconds']:.0f} CPU seconds. {origin(report)}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -58,6 +59,16 @@ def test_it_holds_the_course_and_nothing_for_teachers(bundle: Path) -> None:
     assert not {"solutions", "tests", "CONTRIBUTING.md"} & tops
     assert [path.name for path in (bundle / "benchmarks").iterdir()] == ["results"]
     assert not (bundle / "docs/teaching").exists()
+
+
+def test_every_answer_in_it_is_needed_by_a_check(bundle: Path) -> None:
+    """Checks compare with answers and are tested on mutants made of them; what no module imports is left out of the project."""
+    folder = bundle / "mini_engine" / "course" / "exercises"
+    code = {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
+    answers = [name for name in code if name.startswith("answers")]
+    assert answers
+    unused = [n for n in answers if not any(re.search(rf"\b{n}\b", text) for other, text in code.items() if other != n)]
+    assert not unused
 
 
 def lines_of(code: str) -> tuple[str, ...]:

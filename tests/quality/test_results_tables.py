@@ -21,7 +21,7 @@ def test_the_tables_are_up_to_date(capsys) -> None:
 def test_every_table_names_command_machine_and_date() -> None:
     for make in results.RESULTS:
         last = make(ROOT).rpartition("\n\n")[2]
-        assert last.startswith("`python benchmarks/")
+        assert "`python benchmarks/" in last
         assert " cores of " in last
         assert ", 2026-" in last
 
