@@ -329,7 +329,7 @@ for name, share in {
 #
 # K 和 V 是由 token 的隐藏状态 h 算出来的。那就存 h，用到时再算 K 和 V，行不行？在 DeepSeek-V2 里，h 有 5,120 个数，128 个头的 K 和 V 有 32,768 个。更小，也完全精确。可是每一步都要让所有缓存的 h 过一遍两个大矩阵。
 #
-# MLA 多做了两件事。第一，它存的是低秩的**潜在向量** (latent) c，即从 h 学出来的摘要，有 512 个数。（另外还有一个表示位置的小键，后面再讲。）第二，解码时它根本不生成 K 和 V。先看最直接的做法，也就是把它们都算出来：
+# MLA 多做了两件事。第一，它存的是低秩的**潜在向量**（latent）c，即从 h 学出来的摘要，有 512 个数。（另外还有一个表示位置的小键，后面再讲。）第二，解码时它根本不生成 K 和 V。先看最直接的做法，也就是把它们都算出来：
 #
 # $$c = W^{DKV} h \qquad k_i = W^{UK}_i c \qquad v_i = W^{UV}_i c \qquad \text{for each head } i$$
 #
@@ -341,7 +341,7 @@ for name, share in {
 # | Dv | 每个头的值的大小 | 32 | 128 |
 # | Dr | rope 键的大小，后面会讲 | 16 | 64 |
 #
-# 上标 D 表示降维 (down)，U 表示升维 (up)。下面的权重是随机的，大小与 tiny-mla 相同；训练好的权重随后登场。
+# 上标 D 表示降维（down），U 表示升维（up）。下面的权重是随机的，大小与 tiny-mla 相同；训练好的权重随后登场。
 
 # %% tags=["claim-projections"]
 H, Dn, Dv, Dc, S = 8, 32, 32, 64, 40
@@ -610,7 +610,7 @@ for name, scores in attempts.items():
 #
 # $$\text{score}_{ts} \;=\; \text{scale}\cdot\Big(q^{\text{nope}}_t \cdot (W c_s) \;+\; (R_t\, q^{\text{rope}}_t) \cdot (R_s\, k^{\text{rope}}_s)\Big)$$
 #
-# “nope”意思是不带位置编码 (no position embedding)。第一部分没有旋转，所以可以吸收；第二部分没有什么要吸收的。rope 键直接由 h 算出，旋转之后才存，而且**所有头共用一个**。这就是**解耦 RoPE** (decoupled RoPE)，这个键有 Dr 个数。
+# “nope”意思是不带位置编码（no position embedding）。第一部分没有旋转，所以可以吸收；第二部分没有什么要吸收的。rope 键直接由 h 算出，旋转之后才存，而且**所有头共用一个**。这就是**解耦 RoPE**（decoupled RoPE），这个键有 Dr 个数。
 #
 # 动手之前先答两个问题。DeepSeek-V2 在每一层里，为一个 token 存多少个数？scale 的根号下又该是多少？
 
@@ -829,7 +829,7 @@ print(f"PyTorch holds {held:,} B a token: 4 layers x 80 numbers x 4 B = {4 * 80 
 #
 # ## 一个字节能带来多少计算
 #
-# 解码时，每一步把缓存读一遍。读进来的每个字节，都带来若干 FLOP 的计算。只要这个数低于 GPU 在同样时间里做得完的 FLOP 数，瓶颈就是内存（[第 03 课](lessons/03_roofline.ipynb)）。共用有双重好处：字节更少，每个字节的计算更多。MHA 里一个字节只服务一个查询头；H / K 个头共用一个，它就服务 H / K 个。
+# 解码时，每一步把缓存读一遍。读进来的每个字节，都带来若干 FLOP 的计算。读一个字节的时间里，GPU 能做完的 FLOP 如果比这还多，瓶颈就是内存（[第 03 课](lessons/03_roofline.ipynb)）。共用有双重好处：字节更少，每个字节的计算更多。MHA 里一个字节只服务一个查询头；H / K 个头共用一个，它就服务 H / K 个。
 #
 # 在 MLA 里，DeepSeek-V2 的 128 个头读的是同一个潜在向量。那么一个字节带来多少 FLOP？
 
@@ -1222,17 +1222,17 @@ predict("04.small_chunk", value=None)
 # > - Sparse attention, which later DeepSeek models add, keeps a further key that is not counted here.
 
 # %% [markdown] lang="zh" en="42ce53a8"
-# ## 生产环境中
+# ## 在生产系统中
 #
-# 读自 vLLM 和 SGLang 2026 年的主分支，以及 Transformers 5.24.0。
+# 以下内容依据 2026 年 vLLM 和 SGLang main 分支以及 Transformers 5.24.0 的源码。
 #
 # | 这里 | vLLM | SGLang | Transformers |
 # |---|---|---|---|
-# | `gqa_attention`，原地读取 | kernel 接收 `num_kv_heads` | kernel 接收 `tp_k_head_num` | 用普通 PyTorch 算注意力 (eager) 时，`repeat_kv` 会复制 |
+# | `gqa_attention`，原地读取 | kernel 接收 `num_kv_heads` | kernel 接收 `tp_k_head_num` | 用普通 PyTorch 算注意力（eager）时，`repeat_kv` 会复制 |
 # | 潜在向量和 rope 键放在同一行 | `MLAAttention`，`head_size = kv_lora_rank + qk_rope_head_dim`，一个 K/V 头 | `MLATokenToKVPool` | 缓存层里的两个张量 |
 # | 展开 | `forward_mha` | `forward_normal` | 每一步都是 |
 # | 吸收 | `forward_mqa`，配合 `W_UK_T` 和 `W_UV` | `forward_absorb` | - |
-# | 不按头切分 | 数据并行注意力，或者把 token 分给各块 GPU (decode context parallel) | `--enable-dp-attention` | - |
+# | 不按头切分 | 数据并行注意力，或者把 token 分给各块 GPU（decode context parallel） | `--enable-dp-attention` | - |
 #
 # 什么时候不划算：用吸收来处理整段提示词，FLOP 是三倍。头少的模型，每个字节的计算量也涨不了多少。
 #

@@ -220,6 +220,7 @@ for name, layout in layouts.items():
 #
 # - Codes are `int8`, in the shape of x. They run from -largest to largest, with `largest = 2 ** (bits - 1) - 1`.
 # - The scale is `float16`, in the shape of x with 1 in the place of `axis`. It is stored, so it is rounded too.
+#   In this exercise it is 0, or from 0.0001 to 60,000: there float16 is precise enough.
 # - A number comes back within half a scale, of the scale that is stored.
 # - A group of zeros comes back as zeros. Turn no NaN into int8: the result is undefined.
 #
@@ -227,7 +228,7 @@ for name, layout in layouts.items():
 #
 # Small case: x = [1, 2, 4] has a scale of 4 / 127 = 0.0315 and the codes 32, 64 and 127.
 
-# %% [markdown] lang="zh" en="1deb3d04"
+# %% [markdown] lang="zh" en="48a25cbc"
 # “4 位”其实是 4.5 位或 5 位，“2 位”其实是 3 位。
 #
 # ## 缩放因子与整数编码
@@ -250,7 +251,7 @@ for name, layout in layouts.items():
 # 写出 `quantize(x, axis, bits=8)`，返回 `(codes, scale)`。
 #
 # - 编码为 `int8`，形状与 x 相同，取值从 -largest 到 largest，其中 `largest = 2 ** (bits - 1) - 1`。
-# - 缩放因子为 `float16`，形状与 x 相同，只是 `axis` 那一维为 1。它本身也要存下来，所以同样经过了舍入。
+# - 缩放因子为 `float16`，形状与 x 相同，只是 `axis` 那一维为 1。它本身也要存下来，所以同样经过了舍入。本题里它要么是 0，要么在 0.0001 到 60,000 之间，float16 的精度够用。
 # - 每个数还原后的误差不超过缩放因子的一半；这里说的是存下来的那个缩放因子。
 # - 全零的组还原后仍是零。不要把 NaN 转成 int8：结果是未定义的。
 #
@@ -553,11 +554,11 @@ panel(trade_off.draw, bits={4: [2, 4, 8]}, group={32: [8, 16, 32]}, layout=list(
 #   and head, and keeps codes and scales.
 # - It returns all that the layer holds so far, the new tokens included, dequantized: (k_all[S, K, D], v_all[S, K, D]).
 # - What comes back for a token never changes again, from its first `append` on.
-# - `nbytes` is what `capacity` tokens take: 1 byte a number and 2 a scale. Keep no floats beside them.
+# - `nbytes` is what `capacity` tokens take: 1 byte for each number and 2 bytes for each scale. Keep no other floats.
 # - `num_tokens` counts the tokens that every layer holds. One token too many raises `MemoryError`, names the capacity and
 #   changes nothing.
 
-# %% [markdown] lang="zh" en="f937690b"
+# %% [markdown] lang="zh" en="8b6b255b"
 # ## 练习 5.3 - 用 int8 存储的缓存
 #
 # 难度 3/5 · 重要性 5/5 · 20 分钟 · 大约 15 行
@@ -567,7 +568,7 @@ panel(trade_off.draw, bits={4: [2, 4, 8]}, group={32: [8, 16, 32]}, layout=list(
 # - `append(layer, k, v)` 接收某一层的 T 个新 token，即 k[T, K, D] 和 v[T, K, D]。每个 token 的每个头用一个缩放因子来量化，保存编码和缩放因子。
 # - 它返回这一层到目前为止的全部内容，新 token 也在内，而且已经反量化：(k_all[S, K, D], v_all[S, K, D])。
 # - 同一个 token，从第一次 `append` 起，每次返回的数值都不再变化。
-# - `nbytes` 是 `capacity` 个 token 占的字节数：一个数 1 字节，一个缩放因子再加 2。除此之外不要再留浮点数。
+# - `nbytes` 是 `capacity` 个 token 占的字节数：每个数 1 字节，每个缩放因子再加 2 字节。除此之外不要再留浮点数。
 # - `num_tokens` 是每一层都已存下的 token 数。哪怕只超出一个 token，也要抛出 `MemoryError`，在消息里写明容量，并且不改动任何内容。
 
 

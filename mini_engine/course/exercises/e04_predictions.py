@@ -15,6 +15,8 @@ CACHED_NUMBERS = Prediction(
     V2.latent_dim,
     mistakes=[
         (512, "The latent alone. The rope key has to be kept too: its position is turned into it."),
+        (512 + 128, "A head's 128 key numbers are made from the latent, as its values are. They are not kept."),
+        (512 + 128 + 64, "Of the 128 + 64 only the 64 are kept. The 128 are made from the latent."),
         (2 * 512, "There is one latent. Key and value are both made from it."),
         (512 + 128 * 64, "All 128 heads share one rope key."),
         (2 * (512 + 64), "There is no second half: the values come from the same latent."),

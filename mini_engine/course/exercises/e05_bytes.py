@@ -151,6 +151,7 @@ NEIGHBOURS = Prediction(
     "codes",
     mistakes=[
         (15, "15 codes exist. The scale is 14 / 7 = 2: how far do numbers up to 4.4 reach?"),
+        (7, "4.4 / 2 = 2.2 rounds to 2, not up to 3: -2 to 2."),
         (4, "-2, -1, 1 and 2. And those near 0?"),
         (3, "4.4 / 2 = 2.2 rounds to 2, not to 1."),
         (2, "That is the largest code, 4.4 / 2 = 2.2. Count all from -2 to 2."),
