@@ -623,7 +623,7 @@ Int8KVCache = check("05.int8_cache", Int8KVCache)
 #
 # 1. Codes: int8 `[L, capacity, K, D]`. Scales: float16 `[L, capacity, K, 1]`. Once for K, once for V.
 # 2. `append`: check the room, quantize with `axis=-1`, write codes and scales at the layer's length, move the length on.
-# 3. Return `dequantize` of the first `end` rows, for K and for V.
+# 3. Return `dequantize` of all rows up to the new length, for K and for V.
 #
 # </details>
 # <details><summary>Hint 3: "what comes back for a token never changes" fails</summary>
@@ -634,7 +634,7 @@ Int8KVCache = check("05.int8_cache", Int8KVCache)
 #
 # The engine takes it with one argument:
 
-# %% [markdown] lang="zh" en="a32cb159"
+# %% [markdown] lang="zh" en="e4d4816d"
 # <details><summary>提示 1：从哪里入手</summary>
 #
 # 从第 01 课的缓存改起。原来是两个浮点数组，现在需要四个：K 和 V 各有编码和缩放因子。
@@ -644,7 +644,7 @@ Int8KVCache = check("05.int8_cache", Int8KVCache)
 #
 # 1. 编码：int8 `[L, capacity, K, D]`。缩放因子：float16 `[L, capacity, K, 1]`。K 一份，V 一份。
 # 2. `append`：先检查放不放得下，再用 `axis=-1` 量化，从该层当前长度处写入编码和缩放因子，然后更新长度。
-# 3. 对 K 和 V，都返回前 `end` 行经 `dequantize` 还原的结果。
+# 3. K 和 V 都一样：把该层到新长度为止的所有行用 `dequantize` 还原，再返回。
 #
 # </details>
 # <details><summary>提示 3：“what comes back for a token never changes”这一项不通过</summary>

@@ -375,7 +375,7 @@ give_back = check("06.give_back", give_back)
 # </details>
 # <details><summary>Hint 2: the steps</summary>
 #
-# Keep a new list. If the last hole in it ends at `first`, replace it by a larger one. If not, append the hole.
+# Keep a new list. If the last hole in it ends where this hole starts, replace it by a larger one. If not, append this hole.
 #
 # </details>
 # <details><summary>Hint 3: "joins both" fails</summary>
@@ -386,7 +386,7 @@ give_back = check("06.give_back", give_back)
 #
 # Your two functions are now an allocator. Here it does what the package's own does, address by address:
 
-# %% [markdown] lang="zh" en="9bef3613"
+# %% [markdown] lang="zh" en="1b1eb404"
 # <details><summary>提示 1：从哪里入手</summary>
 #
 # 把这一段放进列表，排序，再从头走一遍：这个空洞的起点，是不是前一个的终点？
@@ -394,7 +394,7 @@ give_back = check("06.give_back", give_back)
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 另建一个列表。如果其中最后一个空洞恰好在 `first` 处结束，就把它换成更大的一个；否则把当前空洞加到末尾。
+# 另建一个列表。如果其中最后一个空洞的终点正是当前空洞的起点，就把它换成更大的一个；否则把当前空洞加到末尾。
 #
 # </details>
 # <details><summary>提示 3：“joins both”这一项不通过</summary>
@@ -984,7 +984,7 @@ predict("06.paged_fit", value=None)
 # > - 原始的请求记录。我们的是合成的，而且只用了其中 200 个请求。
 # > - 论文的实验。我们没有它用的那些长度，也没有它的对照系统，所以只能比较顺序。
 # > - 缓存之外的内存。PyTorch 自己的分配器也会产生碎片。
-# > - 抢占。分页引擎有 35 次把请求放回了队列。代价是多少，第 14 课（待推出）再算。
+# > - 抢占。分页引擎有 35 次把请求放回了队列。代价是多少，第 14 课再算。
 
 # %% [markdown] lang="en" tags=["question"]
 # ## Questions that people ask

@@ -123,10 +123,12 @@ WRONG = {
         "Start a request without room, `start(cache, b, 0)`, then store nine tokens at once: `compute(cache, b)`.",
     ),
     "gives what there is": Bug(
-        with_part(BlockTables, "pool", _TakesWhatThereIs), "Ask the pool for more blocks than are free."
+        with_part(BlockTables, "pool", _TakesWhatThereIs),
+        "Ask the pool for more blocks than are free, while some are free.",
     ),
     "a failed allocation keeps what it took": Bug(
-        with_part(BlockTables, "pool", _KeepsWhatItTook), "After a refusal, is num_free what it was before?"
+        with_part(BlockTables, "pool", _KeepsWhatItTook),
+        "After a refusal while some blocks are free, is num_free what it was before?",
     ),
     "free forgets the half-full last block": Bug(
         _LeaksTail, "Free a request whose last block is not full, and count the free blocks."
