@@ -865,10 +865,11 @@ llama, gpu = get_model("llama-3-8b"), get_gpu("h100-sxm")
 N = param_breakdown(llama).total  # of 2 bytes each
 print("Llama-3-8B on an H100, least times as in lesson 03")
 print("decode, if the kernel takes 26% longer")
+print("  requests  tokens of each  share of the step  the step is longer by")
 for B, S in ((1, 1024), (32, 256), (32, 1024), (32, 4096), (64, 4096)):
     step = decode_step_time_additive(B, per_token * S, 2 * N, gpu.memory_bandwidth, N, gpu.bf16_flops, 1)
     share = float(step.kv / step.total)
-    print(f"  {B:>3} requests of {S:>5,} tokens: {share:6.1%} of the step, {0.26 * share:6.1%} longer")
+    print(f"  {B:>8}{S:>16,}{share:>19.1%}{0.26 * share:>23.1%}")
 print("prefill in FLOPs, if the kernel takes 37% longer")
 shape = llama.num_hidden_layers, llama.num_attention_heads, llama.head_dim
 for S in (1024, 8192, 32_768):

@@ -20,7 +20,7 @@
 #
 # 学完这一课，你能够：
 #
-# - 分叉一张块表，写出让各分支互不干扰的复制，步骤的顺序在内存用尽时也不出错；
+# - 分叉一张块表，并写出写时复制：各分支互不干扰，内存用尽时也不出错；
 # - 在运行之前就说出 n 个分支占多少块，其中多少块是复制来的；
 # - 分清公开的节省数字里，哪些属于并行采样、哪些属于束搜索，并说出 2026 年还有谁在复制。
 
@@ -414,22 +414,22 @@ assert len(set(written.values())) == len(written) > 1  # another key for every o
 #     last.tokens.append(token)
 # ```
 #
-# Write both methods in a subclass.
+# Write both methods in a subclass. A block has a `number`, a `ref_count` and `tokens`.
 #
 # - `fork(sequence)` returns `Sequence(blocks)` over the same blocks, a list of its own. Each block's `ref_count` rises by
 #   one, and no block is taken.
-# - `append(sequence, token)` returns the copies to make: a list of pairs (number of the old block, number of the new). It
+# - `append(sequence, token)` returns the copies to make: a list of pairs (`number` of the old block, `number` of the new). It
 #   is empty when a block is new or written in place. A full block is not written, so it keeps its holders.
 # - `self._take()` returns a blank block with `ref_count` 1, or raises `MemoryError`. Then nothing may have changed.
 
-# %% [markdown] lang="zh" en="65a55ff5"
+# %% [markdown] lang="zh" en="d6de6af1"
 # 每个分支的槽位 3 里都是自己的 token，其他分支不受影响。
 #
 # ## 练习 8.3 - 修好它
 #
 # 难度 3/5 · 重要性 4/5 · 15 分钟 · 大约 15 行
 #
-# 下面是 `BlockAllocator` 的 `append`，花一个下午写成。它有三处错误。其中一处是：`elif` 永远走不到，因为根本没有分叉的方法。
+# 下面是 `BlockAllocator` 的 `append`，是有人一个下午赶出来的。它有三处错误。其中一处是：`elif` 永远走不到，因为根本没有分叉的方法。
 #
 # ```python
 # def append(self, sequence, token):
@@ -445,10 +445,10 @@ assert len(set(written.values())) == len(written) > 1  # another key for every o
 #     last.tokens.append(token)
 # ```
 #
-# 在子类里把两个方法都写出来。
+# 在子类里把两个方法都写出来。一个块有 `number`（编号）、`ref_count` 和 `tokens`。
 #
 # - `fork(sequence)` 返回 `Sequence(blocks)`：里面是同样的块，但列表是新建的。每个块的 `ref_count` 加一，不取新块。
-# - `append(sequence, token)` 返回需要做的复制：由（旧块编号，新块编号）组成的列表。如果用的是新块，或者在原地写，列表为空。填满的块不会再写，所以它的持有者不变。
+# - `append(sequence, token)` 返回需要做的复制：由（旧块的 `number`，新块的 `number`）组成的列表。如果用的是新块，或者在原地写，列表为空。填满的块不会再写，所以它的持有者不变。
 # - `self._take()` 返回一个 `ref_count` 为 1 的空白块，或者抛出 `MemoryError`。抛出时，必须什么都没有改变。
 
 
@@ -750,19 +750,18 @@ for (data, n), published in paper.items():
 # Beam search saves more everywhere, and copies far more often: a fork that meets a tail ends in a copy. Two gaps to the
 # paper need a reason.
 #
-# **On ShareGPT our beams save more.** The column "apart" says how many tokens ago all beams still had one text. On average
-# that is less than 8, so nearly all is shared, and 79.0% comes close to the limit of 83.3%. Our model is tiny. Beams of
-# OPT-13B may well part earlier.
+# **On ShareGPT our beams save more.** The column "apart" says how many tokens ago all beams still had one text: less than
+# 8 on average. So nearly all is shared. Our model is tiny, and beams of OPT-13B may well part earlier.
 #
-# **Our sampling saves more.** We have one length of each kind, a data set has many. The formula can try: lengths with the
-# same mean, but log-normal. How far they spread is our assumption.
+# **Our sampling saves more.** We have one length of each kind, a data set has many. Try log-normal lengths with the same
+# mean. How far they spread is our assumption.
 
-# %% [markdown] lang="zh" en="e496ea4c"
+# %% [markdown] lang="zh" en="811a890a"
 # 束搜索在每一行都省得更多，复制也多得多：只要分叉时遇到尾块，最后就要复制一次。与论文之间有两处差距需要解释。
 #
-# **在 ShareGPT 上，我们的束搜索省得更多。** “apart”这一列是说，所有束在多少个 token 之前还是同一个文本。平均不到 8 个，所以几乎全都共享，79.0% 已经接近上限 83.3%。我们的模型很小。OPT-13B 的各个束很可能分开得更早。
+# **在 ShareGPT 上，我们的束搜索省得更多。** “apart”这一列是说，所有束在多少个 token 之前还是同一个文本。平均不到 8 个，所以几乎全都共享。我们的模型很小，OPT-13B 的各个束很可能分开得更早。
 #
-# **我们的采样省得更多。** 我们的每种长度只有一个值，数据集里却有许多不同的值。可以用公式试一试：平均值不变，长度服从对数正态分布。分布有多宽，是我们的假设。
+# **我们的采样省得更多。** 我们的每种长度只有一个值，数据集里却有许多不同的值。下面让长度服从对数正态分布，平均值不变。分布有多宽，是我们的假设。
 
 
 # %% tags=["claim-spread"]
@@ -797,18 +796,17 @@ for (data, n), published in paper.items():
 #
 # The vLLM team's [blog](https://blog.vllm.ai/2023/06/20/vllm.html) names parallel sampling and beam search together:
 # memory cut by up to 55%, throughput up by up to 2.2 times. Retold, it became "parallel sampling saves 55%". The blog does
-# not say which run it means. The later [paper](https://arxiv.org/abs/2309.06180) has 55.2% for beam search on Alpaca, and
-# goes up to 66.3% on ShareGPT. Parallel sampling saves at most 9.8% and 30.5% there. The throughput it measured is 2.3
-# times that of its Orca (Oracle), for beams of 6.
+# not say which run it means. The later [paper](https://arxiv.org/abs/2309.06180) has 55.2% on Alpaca and 66.3% on ShareGPT, but for
+# beam search. Parallel sampling saves at most 9.8% and 30.5% there.
 #
 # ## When it does nothing
 
-# %% [markdown] lang="zh" en="7d3e0e0f"
+# %% [markdown] lang="zh" en="ab14ee9a"
 # “short”是连一个块都填不满的提示词所占的比例，它们到最后什么也共享不了。在 Alpaca 上，这样的提示词超过一半，剩下的差距来自长回答。在 ShareGPT 上，差距全部来自长回答：它们运行得最久，而且块里共享的比例最小。
 #
 # ## “最多 55%”
 #
-# vLLM 团队的[博客](https://blog.vllm.ai/2023/06/20/vllm.html)把并行采样和束搜索放在一起说：内存最多减少 55%，吞吐量最高达到 2.2 倍。传来传去，就成了“并行采样节省 55%”。博客没有说这是哪一次实验。后来的[论文](https://arxiv.org/abs/2309.06180)里，束搜索在 Alpaca 上是 55.2%，在 ShareGPT 上最高 66.3%。并行采样在这两个数据集上最多节省 9.8% 和 30.5%。论文测得的吞吐量，在束宽为 6 时，是作者自己实现的 Orca (Oracle) 的 2.3 倍。
+# vLLM 团队的[博客](https://blog.vllm.ai/2023/06/20/vllm.html)把并行采样和束搜索放在一起说：内存最多减少 55%，吞吐量最高达到 2.2 倍。传来传去，就成了“并行采样节省 55%”。博客没有说这是哪一次实验。后来的[论文](https://arxiv.org/abs/2309.06180)里，Alpaca 上最高 55.2%，ShareGPT 上最高 66.3%，但那都是束搜索。并行采样在这两个数据集上最多节省 9.8% 和 30.5%。
 #
 # ## 什么时候不起作用
 
@@ -1039,10 +1037,10 @@ predict("08.again", value=None)
 # | the tail | copied on write | computed again by each |
 #
 # [PR #10980](https://github.com/vllm-project/vllm/pull/10980) turned n samples into n requests. Beam search became
-# `LLM.beam_search`, which sends new requests at each step. What follows: no fork, and one mechanism for everything.
+# `LLM.beam_search`, which sends new requests at each step. So there is no fork, and one mechanism for everything.
 # Without the prefix cache, n samples store and compute the prompt n times. With it, the price is this:
 
-# %% [markdown] lang="zh" en="bf6df9ec"
+# %% [markdown] lang="zh" en="51ff06a1"
 # ## 在生产系统中
 #
 # 以下内容依据 2026 年各项目 main 分支的源码。**vLLM 的 n 个样本不再分叉，SGLang 的也不分叉。**
@@ -1053,7 +1051,7 @@ predict("08.again", value=None)
 # | 共享什么 | 所有的块 | 填满的块，靠前缀缓存 |
 # | 尾块 | 写时复制 | 各自重新计算 |
 #
-# [PR #10980](https://github.com/vllm-project/vllm/pull/10980) 把 n 个样本变成了 n 个请求。束搜索变成了 `LLM.beam_search`，每一步都发出新的请求。结果是：不再有分叉，一种机制管所有的事。没有前缀缓存，n 个样本就要把提示词存 n 遍、算 n 遍。有了前缀缓存，代价如下：
+# [PR #10980](https://github.com/vllm-project/vllm/pull/10980) 把 n 个样本变成了 n 个请求。束搜索变成了 `LLM.beam_search`，每一步都发出新的请求。这样就不再需要分叉，一种机制管所有的事。没有前缀缓存，n 个样本就要把提示词存 n 遍、算 n 遍。有了前缀缓存，代价如下：
 
 # %% tags=["claim-production"]
 for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", True)):
@@ -1070,15 +1068,14 @@ for name, cached in (("fork, n = 4", False), ("four requests, prefix cache", Tru
     print(f"{name}: {used} blocks after each step, {again} tokens computed again")
 
 # %% [markdown] lang="en"
-# 36 blocks against 39, and 48 tokens. Each late request must compute at least its last prompt token, and a hit is made of
-# whole blocks. So it finds 31 of the 32, and computes the last into a block of its own. For one step that is hidden: the
-# three have stored no answer yet.
+# 36 blocks against 39, and 48 tokens: each late request computes the last of the 32 blocks again, into one of its own.
+# For one step that is hidden, since the three have stored no answer yet.
 #
 # Copy-on-write itself has come back to V1 by another door. A hit in the prefix cache may end inside a block, if blocks are
 # large. Then the block is copied before the request writes (`_apply_cow`, `KVCacheBlockCopy`).
 
-# %% [markdown] lang="zh" en="2441975f"
-# 36 个块对 39 个块，外加重算 48 个 token。后来的每个请求至少要自己算提示词的最后一个 token，而命中只能是整块。所以 32 个块里它找到 31 个，最后一块要重新算，存进自己的块里。有一步看不出差别：那时这三个请求还没有存下任何回答。
+# %% [markdown] lang="zh" en="892b3a04"
+# 36 个块对 39 个块，外加重算 48 个 token：后来的每个请求都要把 32 个块里的最后一个重新算一遍，存进自己的块里。第一步看不出差别，因为那时这三个请求还没有存下任何回答。
 #
 # 写时复制又以另一种方式回到了 V1。如果块很大，前缀缓存的命中可能在块的中间结束。这时要先复制这个块，请求才能写（`_apply_cow`、`KVCacheBlockCopy`）。
 

@@ -96,7 +96,7 @@ print(f"different ones: {len(system)} + 6 x {len(questions[0])} = {len(system) +
 # and V of a token depend on **all tokens before it**. So the name of block $k$ is a hash of its tokens and of the
 # name before:
 #
-# $$H_k = \text{hash}(H_{k-1}, \text{tokens of block } k, \text{extra})$$
+# $$H_k = \text{hash}(H_{k-1}, \text{tokens}_k, \text{extra})$$
 #
 # $H_{-1}$ is nothing, as nothing comes before the first block. `extra` is what else K and V depend on: the model, the
 # adapter (LoRA), and a **salt**, of which more later.
@@ -104,7 +104,7 @@ print(f"different ones: {len(system)} + 6 x {len(questions[0])} = {len(system) +
 # "Prefix caching uses a radix tree" is a mistake that people make about vLLM: it has these names. SGLang and
 # [TensorRT-LLM](https://nvidia.github.io/TensorRT-LLM/latest/features/kvcache.html) have the tree. Its nodes hold tokens.
 
-# %% [markdown] lang="zh" en="345659c4"
+# %% [markdown] lang="zh" en="886efd19"
 # 一共算了 2,520 个 token，其中互不相同的只有 520 个。每个用户都在等同样的 400 个 token 重算一遍。
 #
 # 它们的 K 和 V 本来就在缓存里，只是随请求一起释放了。那就改一改：释放的块原样留着，直到别人要用它的空间；新请求来了，先到这些块里找。这就是**前缀缓存**（prefix cache）。
@@ -113,7 +113,7 @@ print(f"different ones: {len(system)} + 6 x {len(questions[0])} = {len(system) +
 #
 # 下一个请求怎么找到这个块？靠一个由内容算出来的名字。但“内容”不只是块里的 token：一个 token 的 K 和 V 取决于**它前面的所有 token**。所以第 $k$ 块的名字，是本块 token 和前一个名字合在一起的哈希，一环扣一环，称为**哈希链**：
 #
-# $$H_k = \text{hash}(H_{k-1}, \text{tokens of block } k, \text{extra})$$
+# $$H_k = \text{hash}(H_{k-1}, \text{tokens}_k, \text{extra})$$
 #
 # $H_{-1}$ 为空，因为第一块前面什么也没有。`extra` 是决定 K 和 V 的其他因素：模型、适配器（LoRA），还有**盐**（salt），后面会讲。
 #
@@ -647,7 +647,7 @@ panel(pictures.ttft, prefix=(2000, 0, 8000, 250), prompt=(2100, 100, 10000, 100)
 # without looking at the tokens:
 
 # %% [markdown] lang="zh" en="fdec07c2"
-# 所以，要让 90% 的 *token* 来自缓存，提示词最长 2,222 个 token。按 FLOPs 算略少一点，因为剩下的 token 要对整个前缀做注意力。而按*时间*算，有一个下限：剩下的 token 再少，权重也要读一遍，这要 21.1 ms（第 03 课的屋顶线模型）。算力用到峰值的一半时（这个比例叫 **MFU**），提示词不超过 2,217 个 token 时，90% 成立。跑满峰值时，它永远不成立：最多 87.3%。
+# 所以，按 **token** 算，要让 90% 来自缓存，提示词最长 2,222 个 token。按 FLOPs 算略少一点，因为剩下的 token 要对整个前缀做注意力。而按**时间**算，有一个下限：剩下的 token 再少，权重也要读一遍，这要 21.1 ms（第 03 课的屋顶线模型）。算力用到峰值的一半时（这个比例叫 **MFU**），提示词不超过 2,217 个 token 时，90% 成立。跑满峰值时，它永远不成立：最多 87.3%。
 #
 # 还有，排队要等 1 s 的请求，照样要等。那 2 s 呢？用到峰值的一半时，只要 0.291 s。如果两秒全花在计算上，MFU 就只有 7%。更可能是请求在排队。
 #
@@ -1029,7 +1029,7 @@ predict("09.second_turn", value=None)
 # %% [markdown] lang="zh" en="d69727be"
 # ## 放在一起比
 #
-# 第 06 到 09 课汇成一张表。24 个用户共用 96 个 token 的规则，每三个人里有一个要四个回答。五种内存各有 4,096 个槽位，请求到达的时刻也完全相同。
+# 第 06 到 09 课汇成一张表。24 个用户共用 96 个 token 的规则，每三个人里有一个要四个回答。五种管理方式都有 4,096 个槽位，请求到达的时刻也完全相同。
 #
 # - `used`、`idle`：占用的槽位里，用上的和闲置的比例。`outside`：空着，但不够正在等的请求用。
 # - `held`：占用的槽位乘以步数，单位是千。`steps`：全部做完用了多少步。
@@ -1059,9 +1059,9 @@ for limit in (256, 512, 1024):
 
 # %% [markdown] lang="zh" en="d6623e69"
 # - **静态分配**预留 512，68.4% 闲置。这是我们选的：预留 256 的话是 36.9%。**伙伴分配器**还会在外部损失一些。
-# - **拼接**（concatenated）要拷贝 367,414 个槽位。它甚至按最终长度来接纳请求，而这个长度没人知道；拷贝时的第二个数组也没有计入。
+# - **拼接**（concatenated）要拷贝 367,414 个槽位。这里还假定它接纳请求时就知道最终长度，实际上没人知道；拷贝时的第二个数组也没有计入。
 # - **分页**让四个回答共享提示词，只复制没填满的最后一块。全部做完用了 109 步，而不是 311 步。
-# - **前缀缓存**还能在用户之间共享。算了两遍的只有 3 个 token，而不是 2,211 个：有些问题的开头碰巧相同。它的 `used` 比例降低了，`held` 却从 241 降到 139：填满的块现在只有一份，最后那些块还和原来一样空。
+# - **前缀缓存**还能在用户之间共享。算了两遍的只有 3 个 token，而不是 2,211 个：有些问题的开头碰巧相同。它的 `used` 比例降低了，`held` 却从 241 降到 139：填满的块如今只存一份，而各个请求没填满的最后一块还是那么空。
 #
 # [vAttention](https://arxiv.org/abs/2405.04437) 没有列进来：它需要 GPU 驱动的页表。
 

@@ -439,12 +439,11 @@ decode_one = check("10.one", decode_one)
 # %% tags=["claim-prefill-decode"]
 S, D, NUMBER = 8192, 128, 2  # tokens, size of a head, bytes of a number
 kv_of_head = (S * D + S * D) * NUMBER
+print("phase    queries  bytes of scores  of K and V  scores' share")
 for phase, queries in (("prefill", S), ("decode", 1)):
     of_scores = queries * S * NUMBER
     share = of_scores / (of_scores + kv_of_head)
-    print(
-        f"{phase:>8}: {queries:>5,} queries, scores {of_scores:>11,} B, K and V {kv_of_head:,} B: {share:.1%} are scores"
-    )
+    print(f"{phase:<7}{queries:>9,}{of_scores:>17,}{kv_of_head:>12,}{share:>15.1%}")
 
 # %% [markdown] lang="en"
 # In prefill the scores are nearly all of a head's bytes, and FlashAttention was made for it. In decode they are next to nothing. People
@@ -817,7 +816,7 @@ if is_interpreted():
         asked = launches[0].loaded["k_ptr"] + launches[0].loaded["v_ptr"]
         distinct = launches[0].distinct["k_ptr"] + launches[0].distinct["v_ptr"]
         print(
-            f"{name}, grid {launches[0].grid[:2]}: {asked:,} B of K and V, {distinct:,} B distinct: {asked // distinct} times"
+            f"{name}, grid {launches[0].grid[:2]}: {asked:,} B of K and V, {distinct:,} B distinct, loads of each: {asked // distinct}"
         )
         assert distinct == by_formula
     assert asked == by_formula
@@ -894,7 +893,7 @@ if is_interpreted():
 # %% [markdown] lang="en"
 # A **register** holds a thread's numbers. What does not fit **spills** to memory. A **wide load** moves 16 bytes for a thread at once, and
 # the compiler may use it where all addresses are multiples of 16 bytes. Heads of 128 numbers keep to that. With heads of 100 **the wide
-# loads vanish**, and numbers spill. Results stay right, so no test of numbers sees it. The engine's kernels have a report for that, for three GPUs:
+# loads vanish**, and more numbers spill. Results stay right, so no test of numbers sees it. The engine's kernels have a report for that, for three GPUs:
 # `python -m mini_engine.kernels.compile_report`.
 #
 # ## Exercise 10.5 - write
@@ -906,8 +905,8 @@ if is_interpreted():
 # - Slots are int64: block × PAGE + offset, from 0 on. **Slot -1 is padding**, and nothing is stored.
 # - k and v are views, each with its own strides: use v's for v. The pools share theirs.
 
-# %% [markdown] lang="zh" en="acbec48d"
-# **寄存器**存放一个线程的数，放不下的就**溢出**（spill）到内存。**宽加载**（wide load）让一个线程一次读 16 字节，只有当所有地址都是 16 字节的倍数时，编译器才能用它。头的大小是 128 时，满足这个条件。换成 100，**宽加载就没有了**，寄存器还会溢出。结果照样正确，所以只比较数值的测试发现不了。引擎自己的 kernel 有一份这样的报告，涵盖三种 GPU：`python -m mini_engine.kernels.compile_report`。
+# %% [markdown] lang="zh" en="c0210a1e"
+# **寄存器**存放一个线程的数，放不下的就**溢出**（spill）到内存。**宽加载**（wide load）让一个线程一次读 16 字节，只有当所有地址都是 16 字节的倍数时，编译器才能用它。头的大小是 128 时，满足这个条件。换成 100，**宽加载就没有了**，溢出也更多。结果照样正确，所以只比较数值的测试发现不了。引擎自己的 kernel 有一份这样的报告，涵盖三种 GPU：`python -m mini_engine.kernels.compile_report`。
 #
 # ## 练习 10.5 - 写入
 #
@@ -1044,11 +1043,10 @@ predict("10.masked", value=None)
 
 # %% tags=["claim-counter-example"]
 PROCESSORS = 132  # of an H100
+print(f"sequences  programs  processors with work, of {PROCESSORS}")
 for batch in (1, 3, 32):
     started = batch * llama.num_key_value_heads
-    print(
-        f"{batch:>2} sequences: {started:>3} programs for {PROCESSORS} processors, {min(1, started / PROCESSORS):.0%} have work"
-    )
+    print(f"{batch:>9}{started:>10}{min(1, started / PROCESSORS):>22.0%}")
 
 # %% [markdown] lang="en" tags=["in-production"]
 # With few sequences. One long request keeps 8 processors busy, and the rest wait. Lesson 11 cuts its context in parts.

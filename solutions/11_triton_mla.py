@@ -3,7 +3,7 @@
 #
 # **Load it once, use it twice.**
 #
-# 2 to 3 hours · Triton, no GPU needed · after lessons 04 and 10
+# 120 to 180 minutes · Triton, no GPU needed · after lessons 04 and 10
 #
 # After this lesson you can
 #
@@ -13,12 +13,12 @@
 #
 # As in lesson 10, the next cell decides where kernels run: compiled on a GPU, else interpreted on the CPU.
 
-# %% [markdown] lang="zh" en="674a9890"
+# %% [markdown] lang="zh" en="fbfdcbd4"
 # # 11 · Triton MLA 解码 kernel
 #
 # **加载一次，用两次。**
 #
-# 2 到 3 小时 · Triton，不需要 GPU · 先学第 04 课和第 10 课
+# 120 到 180 分钟 · Triton，不需要 GPU · 先学第 04 课和第 10 课
 #
 # 学完这一课，你能够：
 #
@@ -72,9 +72,10 @@ predict("11.idle", value=None)
 
 # %% tags=["claim-pain"]
 PROCESSORS = 132  # of an H100
+print("sequences  programs  idle processors")
 for batch in (1, 8, 132):
     programs = batch * math.ceil(lite.num_attention_heads / 16)
-    print(f"{batch:>3} sequences: {programs:>3} programs, {max(0, PROCESSORS - programs):>3} processors idle")
+    print(f"{batch:>9}{programs:>10}{max(0, PROCESSORS - programs):>17}")
 latents = 131_072 * lite.latent_dim * 2
 whole = latents / float(gpu.memory_bandwidth)
 print(f"latents of 131,072 tokens, one layer: {latents / 1e6:.1f} MB")
@@ -102,17 +103,17 @@ print(
 svg(*pictures.parts_and_combine())
 
 # %% [markdown] lang="en"
-# Two things. Its own attention, as if there were no other tokens. And one number: how much its powers sum up to. As a logarithm, so
-# that it cannot overflow: the **log-sum-exp**. Scores are in base 2 here, as GPUs compute powers of 2:
+# Two things. Its own attention, as if there were no other tokens. And one number: how much the powers of its tokens, $P_i$, sum up to.
+# As a logarithm, so that it cannot overflow: the **log-sum-exp**. Scores are in base 2 here, as GPUs compute powers of 2:
 #
-# $$\ell_i = \log_2 \sum_{n \in \text{part } i} 2^{s_n} \qquad\qquad o = \frac{\sum_i 2^{\ell_i}\, o_i}{\sum_i 2^{\ell_i}}$$
+# $$\ell_i = \log_2 \sum_{n \in P_i} 2^{s_n} \qquad\qquad o = \frac{\sum_i 2^{\ell_i}\, o_i}{\sum_i 2^{\ell_i}}$$
 #
 # This is **split-KV**, or flash-decoding. The six tokens of lesson 10 again, in three parts. The last one is empty.
 
-# %% [markdown] lang="zh" en="df543029"
-# 要留下两样东西。一样是它自己的注意力结果，就当没有别的 token。另一样是一个数：它那些分数的幂加起来有多大。这个数存成对数，免得上溢，这就是**指数和的对数**（log-sum-exp）。这里的分数以 2 为底，因为 GPU 算的就是 2 的幂：
+# %% [markdown] lang="zh" en="3bbb2c82"
+# 要留下两样东西。一样是它自己的注意力结果，就当没有别的 token。另一样是一个数：这一段的 token（记作 $P_i$）的分数，求幂之后加起来有多大。这个数存成对数，免得上溢，这就是**指数和的对数**（log-sum-exp）。这里的分数以 2 为底，因为 GPU 算的就是 2 的幂：
 #
-# $$\ell_i = \log_2 \sum_{n \in \text{part } i} 2^{s_n} \qquad\qquad o = \frac{\sum_i 2^{\ell_i}\, o_i}{\sum_i 2^{\ell_i}}$$
+# $$\ell_i = \log_2 \sum_{n \in P_i} 2^{s_n} \qquad\qquad o = \frac{\sum_i 2^{\ell_i}\, o_i}{\sum_i 2^{\ell_i}}$$
 #
 # 这种做法叫 **KV 切分**（split-KV），也叫 flash-decoding。还是第 10 课的那六个 token，这次分成三段，最后一段是空的。
 
@@ -352,14 +353,13 @@ q, k, v = (
     torch.from_numpy(rng.normal(size=shape).astype(np.float32)).to(device) for shape in ((32,), (300, 32), (300, 32))
 )
 reference = torch.softmax((k.double() @ q.double()) * 32**-0.5, 0) @ v.double()
+print("parts  tokens of each  empty parts  right to 6 digits")
 for num_splits in (1, 2, 3, 7, 25):
     tokens = pictures.share(300, num_splits, 16)
     parts, lse = attend_parts(q, k, v, 32**-0.5, tokens, num_splits)
     joined = combine(parts[:, None, None], lse[:, None, None])[0, 0]
     off = float((joined - reference).abs().max())
-    print(
-        f"{num_splits:>2} parts of {tokens:>3}, {int((lse == -torch.inf).sum())} empty: right to 6 digits {off < 1e-6}"
-    )
+    print(f"{num_splits:>5}{tokens:>16}{int((lse == -torch.inf).sum()):>13}  {off < 1e-6}")
     assert off < 1e-6
 
 # %% [markdown] lang="en"
@@ -375,13 +375,12 @@ for num_splits in (1, 2, 3, 7, 25):
 predict("11.parts_bytes", value=None)
 
 # %% tags=["claim-parts-cost", "claim-counter-example"]
+print("sequences  tokens of each  parts  bytes of results each  more bytes")
 for batch, context in ((1, 131_072), (1, 8192), (1, 1024), (32, 8192), (264, 8192)):
     num_splits = choose_num_splits(batch, context, PROCESSORS)
     written = num_splits * 16 * 512 * 4 if num_splits > 1 else 0
-    print(
-        f"{batch:>3} sequences of {context:>7,} tokens: {num_splits:>2} parts, {written:>9,} B of results each, "
-        f"{2 * written / (context * 576 * 2):5.1%} more bytes"
-    )
+    more = 2 * written / (context * 576 * 2)
+    print(f"{batch:>9}{context:>16,}{num_splits:>7}{written:>23,}{more:>12.1%}")
 
 # %% [markdown] lang="en"
 # This is the engine's rule, and no search. Programs shall be twice as many as processors, and parts a power of 2: rounded up, at most 32, at
@@ -750,7 +749,7 @@ else:
 # work on the same bytes. Models with multi-token prediction guess the next token and check it together with this one: s_q = 2.
 
 # %% [markdown] lang="zh" en="119230f8"
-# 所以，正如人们所说，MLA 解码*就是*只有一个宽 K/V 头的注意力。但如果 kernel 不知道 K 和 V 是同一份，每一行就要加载两次，就像这里；就算加载值时跳过 rope 键，也要 17/9 次。
+# 所以，正如人们所说，MLA 解码**就是**只有一个宽 K/V 头的注意力。但如果 kernel 不知道 K 和 V 是同一份，每一行就要加载两次，就像这里；就算加载值时跳过 rope 键，也要 17/9 次。
 #
 # ## 计算强度有多大
 #
@@ -762,12 +761,12 @@ else:
 
 # %% tags=["claim-intensity"]
 ridge = ridge_point(gpu.bf16_flops, gpu.memory_bandwidth)
+print(f"ridge of an H100: {float(ridge):.1f} FLOP/B")
+print("heads  query tokens            FLOP/B  bound")
 for heads, s_q in ((1, 1), (16, 1), (128, 1), (128, 2)):
     at = mla_decode_intensity(heads, 512, 64, s_q=s_q)
     bound = "compute" if at >= ridge else "memory"
-    print(
-        f"{heads:>3} heads, {s_q} query: {at!s:>6} = {float(at):7.3f} FLOP/B: {bound} bound, H100: {float(ridge):.1f}"
-    )
+    print(f"{heads:>5}{s_q:>14}  {at!s:>6} = {float(at):7.3f}  {bound}")
 at = mla_decode_intensity(128, 512, 64, S=4096)
 print(f"128 heads, reading q and writing the result counted, 4,096 tokens: {float(at):.1f} FLOP/B")
 

@@ -25,7 +25,7 @@ from tools.lessons.build import sources  # noqa: E402
 from tools.lessons.source import Lesson, read_lesson  # noqa: E402
 from tools.marks import between  # noqa: E402
 
-MINUTES = re.compile(r"^(\d+) to (\d+) (minutes|hours)[^·\n]* · (.*)$", re.M)
+MINUTES = re.compile(r"^(\d+) to (\d+) minutes[^·\n]* · (.*)$", re.M)
 EFFORT = re.compile(r"^Difficulty (\d)/5 · importance (\d)/5 · (\d+) minutes", re.M)
 CHECK = re.compile(r'check\(\s*"(\d\d\.\w+)"')
 HUNT = re.compile(r'bugs_caught\(\s*\w+,\s*"(\d\d)"')
@@ -181,8 +181,7 @@ def _title(goals: str) -> str:
 def _minutes(goals: str) -> tuple[int, int, str]:
     found = MINUTES.search(goals)
     assert found is not None, "the first cell needs a line such as: 60 to 90 minutes · NumPy, no GPU · after lesson 01"
-    factor = 60 if found[3] == "hours" else 1
-    return int(found[1]) * factor, int(found[2]) * factor, found[4]
+    return int(found[1]), int(found[2]), found[3]
 
 
 def _number(value: int | float) -> str:

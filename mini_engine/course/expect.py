@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,19 @@ def show(value: Any, limit: int = 400) -> str:
     except BaseException as error:
         text = f"<{type(value).__name__} whose repr raises {type(error).__name__}>"
     return text if len(text) <= limit else text[:limit] + " ..."
+
+
+@contextmanager
+def in_case(case: str) -> Iterator[None]:
+    """Adds the case to what code raises meanwhile, if it is no verdict of a check."""
+    try:
+        yield
+    except (AssertionError, NotImplementedError):
+        raise
+    except Exception as error:
+        if len(error.args) < 2:
+            error.args = (f"{error}\n{case}",)
+        raise
 
 
 def fail(case: str, **lines: Any) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from mini_engine.course.exercises.attention_cases import slow_attention
+from mini_engine.course.expect import in_case
 from mini_engine.course.kernel_compile import compiles
-from mini_engine.course.kernel_watch import OffLimits, expect_numbers, in_case, launched, numbers, watched
+from mini_engine.course.kernel_watch import OffLimits, expect_numbers, launched, numbers, watched
 from mini_engine.kernels import is_interpreted, kernel_device
 
 __all__ = [

@@ -226,19 +226,6 @@ def _short(program: tuple[int, ...]) -> str:
     return str(program[: max(2, used + 1)]).replace(" ", "").replace(",", ", ")
 
 
-@contextmanager
-def in_case(case: str) -> Iterator[None]:
-    """Adds the case to what code raises meanwhile, if it is no verdict of a check."""
-    try:
-        yield
-    except (AssertionError, NotImplementedError):
-        raise
-    except Exception as error:
-        if len(error.args) == 1:
-            error.args = (f"{error}\n{case}",)
-        raise
-
-
 def launched(
     candidate: Callable[..., Any],
     *args: Any,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from typing import Any
 
 from mini_engine.kernels._mode import TritonMissingError, import_triton, is_interpreted
@@ -12,6 +13,9 @@ MARK = "# needs Triton"
 
 def start_kernels() -> tuple[Any, Any]:
     """Decide where kernels run, say so, and return Triton and its language. Comes before other imports.
+
+    The interpreter computes with NumPy, which warns of 0 / 0 and log2(0). A GPU does not, nor does it here: a part of a context
+    without tokens has both, and they are masked off later.
 
     Where Triton is not installed it says what is missing and returns (None, None). In a notebook all cells whose first line
     is MARK are then passed over, each with a word, so that the rest still runs. Raises TritonModeError where Triton has been
@@ -24,6 +28,7 @@ def start_kernels() -> tuple[Any, Any]:
         print(f"Cells that begin with {MARK!r} are passed over; the others run.")
         _pass_over()
         return None, None
+    warnings.filterwarnings("ignore", category=RuntimeWarning, module=r"triton\.runtime\.interpreter")
     print(f"Triton {triton.__version__}: kernels are {'interpreted, on the CPU' if is_interpreted() else 'compiled'}")
     return triton, triton.language
 

@@ -1,7 +1,9 @@
-"""Text that a lesson stores must come out the same everywhere: no greedy token in it may be a near-tie."""
+"""Text that a lesson stores must come out the same everywhere: no greedy token in it may be a near-tie. And it counts in English."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,22 @@ STORED = {
     "01_numpy_kv_cache.py": [(LADY, 16), (EMMA, 40)],
     "07_block_tables.py": [(LADY, 15), (EMMA, 15)],
 }
+
+
+THINGS = (
+    "tokens|blocks|slots|steps|requests|sequences|parts|branches|answers|heads|layers|copies|programs|processors|lanes"
+)
+THINGS += "|tiles|chunks|pages|times|texts|prompts|users|queries|rows|keys|passes|evictions|preemptions"
+ONE_OF_MANY = re.compile(rf"(?<![\d.,])(?<![+-] )\b1 (?:[A-Za-z/]+ )?(?:{THINGS})\b")  # "1 blocks", not "t + 1 blocks"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "lessons").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_no_output_says_one_blocks(path):
+    outputs = [o for cell in json.loads(path.read_text("utf-8"))["cells"] for o in cell.get("outputs", [])]
+    texts = ["".join(o.get("text", [])) + "".join(o.get("data", {}).get("text/plain", [])) for o in outputs]
+    assert [found for text in texts for found in ONE_OF_MANY.findall(text)] == []
+    assert ONE_OF_MANY.search("  1 sequences: 3 programs")
+    assert ONE_OF_MANY.search("1 more tokens")
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from mini_engine.course.exercises.answers10_gqa import gqa_decode
 from mini_engine.course.exercises.answers10_write import write_kv
 from mini_engine.course.kernel_cases import Cache, watched
 from mini_engine.course.kernel_watch import OffLimits, StoredTwiceError, UnneededReadError
-from mini_engine.course.own_kernels import without_kernels
+from mini_engine.course.own_kernels import start_kernels, without_kernels
 from mini_engine.course.panels import p10_triton_gqa as pictures
 from mini_engine.course.planted import planted
 from mini_engine.kernels import WildAccessError, tl, triton
@@ -28,6 +28,22 @@ from tests.lessons.lesson_run import lesson
 from tests.lessons.triton_lesson import PARAMS, assert_same_text, counted, run_without_triton
 
 PREDICTIONS = {p.id: p for p in all_of(Prediction, "10")}
+
+
+def test_a_right_kernel_is_not_warned_of(recwarn):
+    """An empty part divides 0 by 0. Without `start_kernels` the interpreter's NumPy would say so, with a path of its own."""
+
+    @triton.jit
+    def empty_part(out_ptr):
+        total = tl.zeros([4], tl.float32)
+        tl.store(out_ptr + tl.arange(0, 4), tl.log2(total) + total / total)
+
+    for quiet in (False, True):
+        if quiet:
+            start_kernels()
+        recwarn.clear()
+        empty_part[(1,)](torch.empty(4))
+        assert bool(recwarn) != quiet
 
 
 def test_the_learners_kernels_are_the_ones_that_run_and_no_token_is_a_near_tie():

@@ -121,7 +121,7 @@ WRONG = {
         _SharesFullBlocks, "Fork when the last block is not full: the branch needs the K/V in there, too."
     ),
     "a fork shares the parent's reserve": Bug(
-        _SharesReserved, "Reserve room with allocate for more tokens than are computed, then fork."
+        _SharesReserved, "Reserve room (cache_requests.start) for more tokens than are computed, then fork."
     ),
     "both branches edit one table": Bug(_OneTable, "Let one branch grow: the table of the other must stay."),
     "a free counts for all holders": Bug(

@@ -11,8 +11,9 @@ import torch
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises.answers10_one import decode_one, in_base_2
 from mini_engine.course.exercises.attention_cases import slow_attention
+from mini_engine.course.expect import in_case
 from mini_engine.course.kernel_compile import compiles
-from mini_engine.course.kernel_watch import OffLimits, expect_numbers, in_case, launched, numbers
+from mini_engine.course.kernel_watch import OffLimits, expect_numbers, launched, numbers
 from mini_engine.course.planted import planted
 from mini_engine.kernels import kernel_device
 

@@ -10,11 +10,11 @@ import torch
 
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises import answers10_write as answers
-from mini_engine.course.expect import expect, expect_close
+from mini_engine.course.expect import expect, expect_close, in_case
 from mini_engine.course.kernel_cases import FAR as FAR_BLOCK
 from mini_engine.course.kernel_cases import reserved
 from mini_engine.course.kernel_compile import compiles
-from mini_engine.course.kernel_watch import in_case, watched
+from mini_engine.course.kernel_watch import watched
 from mini_engine.course.planted import planted
 from mini_engine.kernels import is_interpreted, kernel_device, write_kv
 
