@@ -213,8 +213,8 @@ with one_thread():
 print(f"a step of 1 row {one:.1f} ms, of 8 rows {eight:.1f} ms; 8 times the slots, {eight / one:.1f} times the time")
 
 # %% [markdown] lang="en"
-# Eight rows take far less than eight times as long as one. On this toy, Python's overhead hides most of the padding. On a GPU the reading
-# of the weights hides some (lesson 03). So we count slots, and measure time on its own.
+# Eight rows take far less than eight times as long. Here Python's overhead hides most of the padding. On a GPU, reading the
+# weights hides some (lesson 03). So we count slots, and measure time on its own.
 #
 # What hurts most is not the padding. It is the **wait** for the longest answer of a batch.
 #
@@ -224,8 +224,8 @@ print(f"a step of 1 row {one:.1f} ms, of 8 rows {eight:.1f} ms; 8 times the slot
 # **iteration**, one step of the model, in place of a whole batch. After each step, who is done leaves, and who waits may start.
 # Most people say **continuous batching**, TensorRT-LLM *in-flight batching*.
 
-# %% [markdown] lang="zh" en="2630e708"
-# 八行用的时间，远不到一行的八倍。在这个玩具模型上，填充的大部分被 Python 的开销盖住了。在 GPU 上，读权重也会盖住一部分（第 03 课）。所以槽位归槽位数，时间要另外测。
+# %% [markdown] lang="zh" en="258c0d26"
+# 八行用的时间，远不到一行的八倍。在这里，填充的大部分被 Python 的开销盖住了；在 GPU 上，读权重也会盖住一部分（第 03 课）。所以槽位归槽位数，时间要另外测。
 #
 # 最让人难受的还不是填充，而是**等**：等同一批里最长的那个回答。
 #
@@ -424,8 +424,8 @@ for batch in (1, 8, 32, 128):
 #
 # Difficulty 4/5 · importance 5/5 · 25 minutes · about 16 lines
 #
-# Write the two loops of the engine's scheduler. A step has a budget of tokens (`draft.budget`), and each chunk that you add takes
-# from it.
+# Write the two loops of the engine's scheduler. A step has a budget of tokens (`draft.budget`). Each **chunk** that you add, some
+# tokens of one request, takes from it.
 #
 # `schedule_running(self, draft)` serves `self.running`, in order, while there is budget. For the request at `position`:
 #
@@ -442,14 +442,14 @@ for batch in (1, 8, 32, 128):
 # - `self.start(request, draft)` gives it blocks and its first chunk. False: it does not fit into this step.
 # - Who does not fit ends the loop. Nobody overtakes.
 
-# %% [markdown] lang="zh" en="fe9f2d6a"
-# （Llama-3-8B，一块 H100，模拟：时间来自屋顶线模型。）从上往下，ITL 越来越*差*，吞吐量却增加到许多倍。这是用一个换另一个。
+# %% [markdown] lang="zh" en="2583ab68"
+# （Llama-3-8B，一块 H100，模拟：时间来自屋顶线模型。）从上往下，ITL 越来越*差*，吞吐量却增加到许多倍。这是拿延迟换吞吐量。
 #
 # ## 练习 12.3 - 调度器
 #
 # 难度 4/5 · 重要性 5/5 · 25 分钟 · 大约 16 行
 #
-# 写出引擎调度器的两个循环。每一步有一份 token 预算（`draft.budget`），你每加入一段（chunk），预算就相应减少。
+# 写出引擎调度器的两个循环。每一步有一份 token 预算（`draft.budget`）。你每加入一个 **chunk**，也就是某个请求要在这一步算的一段 token，预算就相应减少。
 #
 # `schedule_running(self, draft)`：只要还有预算，就按顺序处理 `self.running`。对于位置 `position` 上的请求：
 #
@@ -459,8 +459,8 @@ for batch in (1, 8, 32, 128):
 # `schedule_waiting(self, draft)`：只要还有预算，就让在等的请求开始：
 #
 # - `self.next_in_line()` 是队首的请求，没有就是 `None`。
-# - 如果已经有别的请求在跑，它需要席位：`self.num_seats_taken` 加 `request.num_seqs`，不超过 `self.config.max_num_seqs`。还需要块：`self.admit(request)`。**如果没有请求在跑，这两样都不需要。** 为什么？
-# - `self.start(request, draft)` 给它块和第一段。返回 False，说明这一步放不下它。
+# - 如果已经有别的请求在跑，它需要席位：`self.num_seats_taken` 加 `request.num_seqs`，不超过 `self.config.max_num_seqs`。还需要块：`self.admit(request)`。**如果没有请求在跑，这两样都不需要**。为什么？
+# - `self.start(request, draft)` 给它块和第一个 chunk。返回 False，说明这一步放不下它。
 # - 遇到放不下的，循环就结束。谁也不能插队。
 
 
@@ -517,12 +517,13 @@ MyScheduler = check("12.schedule", MyScheduler)
 #
 # </details>
 #
-# `serve` runs your scheduler alone: the tokens of each request in each step. `c` asks for two answers, and the second is `c.1`.
+# `serve` runs your scheduler alone and tells the tokens of each request in each step. `(4, 2, 2, 2)` is a prompt of 4, an answer of
+# 2, before step 2, and two answers: the second is `c.1`.
 #
-# Then it goes into the engine and into the simulator. 60 short chats with different arrivals, few blocks, and every step
-# takes a second. Do both plan the same, and the same as the engine's own?
+# Then the engine and the simulator: 60 short chats, few blocks, and every step takes a second. Do both plan the same, and the same
+# as the engine's own?
 
-# %% [markdown] lang="zh" en="4fda9ffb"
+# %% [markdown] lang="zh" en="06c9bea7"
 # <details><summary>提示 1：从哪里入手</summary>
 #
 # 你遍历 `self.running` 的时候，它可能变短。所以用 `while position < len(self.running)`，不要用 `for`。
@@ -530,7 +531,7 @@ MyScheduler = check("12.schedule", MyScheduler)
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 在跑的：先算大小，再腾出块，加入一段，最后才 `position += 1`。在等的：看队首，查席位，再 `admit`，再 `start`；哪一步不行，就在那里返回。
+# 在跑的：先算大小，再腾出块，加入 chunk，最后才 `position += 1`。在等的：看队首，查席位，再 `admit`，再 `start`；哪一步不行，就在那里返回。
 #
 # </details>
 # <details><summary>提示 3：“who has the machine to itself starts without conditions”这一项不通过</summary>
@@ -539,9 +540,9 @@ MyScheduler = check("12.schedule", MyScheduler)
 #
 # </details>
 #
-# `serve` 单独运行你的调度器：每一步里，每个请求有多少个 token。`c` 要两个回答，第二个叫 `c.1`。
+# `serve` 单独运行你的调度器，给出每一步里每个请求有多少个 token。`(4, 2, 2, 2)` 的意思是：提示词 4 个 token，回答 2 个，在第 2 步之前到达（从 0 数起），要两个回答；第二个叫 `c.1`。
 #
-# 然后把它放进引擎，也放进模拟器。60 段短对话，到达时刻各不相同，块很少，每步用一秒。两边的计划一样吗？和引擎自己的调度器也一样吗？
+# 然后放进引擎和模拟器：60 段短对话，块很少，每步用一秒。两边的计划一样吗？和引擎自己的调度器也一样吗？
 
 # %% tags=["claim-same-plans"]
 for step, tokens in enumerate(serve(make_scheduler(MyScheduler), {"a": (3, 4), "b": (5, 2, 1), "c": (4, 2, 2, 2)})):
@@ -569,7 +570,7 @@ assert yours.simulated == yours.planned == own.planned
 #
 # ## 动手试试
 #
-# 调度的单位是什么：请求、迭代，还是迭代加提示词分块（第 13 课）？把 `spread` 调成 0，或者把 `seats` 调成 1，好处还剩多少？再看分块：步数变多了，换来的是什么？看最长的间隔。
+# 调度的单位是什么：请求、迭代，还是迭代加分块预填充（第 13 课）？把 `spread` 调成 0，或者把 `seats` 调成 1，好处还剩多少？再看分块预填充：步数变多了，换来的是什么？看最长的间隔。
 
 # %%
 panel(
@@ -632,7 +633,7 @@ print(UNITS)
 # %% [markdown] lang="zh" en="82739634"
 # 按迭代调度，每秒完成的请求几乎是原来的三倍。TTFT 的中位数从 27.09 s 降到 0.04 s。（每秒来 8 个，却只完成 6.23 个，是因为计时要到最后一个回答结束才停。）
 #
-# **它输在哪里？** 输在最长的 ITL：195 ms 对 18 ms。静态批往外写回答时，没有谁来打扰。而在这里，只要某一步要算新来者的提示词，大家都得等这一步。把提示词分块，可以降到 68 ms：见第 13 课。
+# **它输在哪里**？输在最长的 ITL：195 ms 对 18 ms。静态批往外写回答时，没有谁来打扰。而在这里，只要某一步要算新来者的提示词，大家都得等这一步。用分块预填充，可以降到 68 ms：见第 13 课。
 #
 # ## Orca 的 36.9 倍是在什么条件下测的
 #
@@ -774,12 +775,12 @@ for words, kind in {"static": StaticBatch, "iteration": Scheduler, "your reserva
 # Each alone serves more requests a second and shortens the wait. Together they help most. But paging alone makes larger static
 # batches with longer steps: fewer requests meet the limits.
 #
-# Scheduling by iteration needs no paging. Yet reserved memory leaves few seats to fill. Your reservation lies between: it promises
-# what `max_tokens` says. With one answer each it never preempts.
+# Scheduling by iteration needs no paging, yet reserved memory leaves few seats to fill. Your reservation lies between: it promises
+# what `max_tokens` says, and with one answer each never preempts.
 #
 # ## When it does nothing
 
-# %% [markdown] lang="zh" en="006d0502"
+# %% [markdown] lang="zh" en="1c7e6f3b"
 # 单用其中一样，每秒完成的请求都会变多，等待都会变短；一起用，效果最好。不过，如果只加分页，静态批变大，每一步变长，满足限值的请求反而变少。
 #
 # 按迭代调度不需要分页。但预留的内存只容得下几个请求，席位再多也坐不满。你写的预留介于两者之间：它按 `max_tokens` 来承诺。每个请求只要一个回答时，它从不抢占。
@@ -822,11 +823,10 @@ for words, (trace, seats) in cases.items():
 # scheduler. Unless you say otherwise, it has 64 blocks of 4, four seats, 64 tokens a step and whole prompts. `watermark=0.25` keeps
 # a quarter of the blocks free, except from one that runs alone. Fifteen broken ones wait, and three right ones.
 #
-# - `serve(scheduler, {"a": (3, 4), "b": (5, 2, 1)})` runs requests to their end: prompt 3 and answer 4; `b` comes before step 1. An
-#   answer may be 0. A fourth number asks for several answers. You get a list of dicts: tokens of each request in each step.
+# - `serve(scheduler, {"a": (3, 4), "b": (5, 2, 1)})` runs requests to their end, as in exercise 12.3. An answer may be 0. You get a
+#   list of dicts: tokens of each request in each step.
 # - `scheduler.kv.num_free_blocks` afterwards.
-# - A **watchdog** ends what never ends. A step that plans nothing, or the same work over and over, raises `NoProgressError`, and
-#   that counts as caught.
+# - A **watchdog** ends what never ends: `NoProgressError`, and that counts as caught.
 #
 # Not sure what is right? Print `serve(make_scheduler(Scheduler), ...)`: the engine's own. Here is one of the fifteen, "prompts first":
 #
@@ -837,7 +837,7 @@ for words, (trace, seats) in cases.items():
 #         super().schedule_running(draft)
 # ```
 
-# %% [markdown] lang="zh" en="950d1872"
+# %% [markdown] lang="zh" en="ec0fcce4"
 # 回答一样长而且同时到达，只有一个席位，或者人人都有席位：没有空位可填。（人人都有席位时，它至少还省掉了填充。）但如果回答一样长、请求却是一个接一个到达的，就有好处：静态批跑到一半时才来的，要等整批结束。所以，在有人排队的前提下，好处来自**长短不一、到达有先有后**。
 #
 # ## 练习 12.5 - 找出 bug
@@ -846,9 +846,9 @@ for words, (trace, seats) in cases.items():
 #
 # 写一些测试，让坏的调度器过不了。你的函数会拿到 `make`：`make(max_num_seqs=2, num_blocks=8)` 返回一个调度器。不另外指定的话，它有 64 个块，每块 4 个槽位，四个席位，每步 64 个 token，提示词一次算完。`watermark=0.25` 表示留出四分之一的块不用，独自在跑的请求除外。等着你的有十五个坏的和三个正确的。
 #
-# - `serve(scheduler, {"a": (3, 4), "b": (5, 2, 1)})` 把请求跑到结束：提示词有 3 个 token，回答有 4 个；`b` 的第三个数表示它在第 1 步之前到达（步数从 0 算起）。回答的长度可以是 0。第四个数表示要几个回答。你会得到一个字典的列表：每一步里，每个请求有多少个 token。
+# - `serve(scheduler, {"a": (3, 4), "b": (5, 2, 1)})` 把请求跑到结束，写法和练习 12.3 一样。回答的长度可以是 0。你会得到一个字典的列表：每一步里，每个请求有多少个 token。
 # - 跑完之后看 `scheduler.kv.num_free_blocks`。
-# - 有一只**看门狗**（watchdog），会终止停不下来的运行。如果一步什么也没计划，或者一再做同样的事，就抛出 `NoProgressError`，这也算抓住了。
+# - 停不下来的运行，由一只**看门狗**（watchdog）终止：它抛出 `NoProgressError`，这也算抓住了。
 #
 # 拿不准怎样才对？打印 `serve(make_scheduler(Scheduler), ...)`，那是引擎自己的调度器。下面是十五个中的一个，“prompts first”：
 #
@@ -969,11 +969,11 @@ predict("12.who_waits", value=None)
 #
 # > **What this does not show**
 # >
-# > - A GPU. The simulated times are roofline times with stated constants, and without network or kernel details.
+# > - A GPU. The simulated times are a roofline's, with stated constants, without network or kernel details.
 # > - The price of a decision. A scheduler in Python takes time in every step, and the GPU waits for it.
 # > - Fairness. First come, first served lets one user with many requests fill the queue.
 
-# %% [markdown] lang="zh" en="7b75ec0f"
+# %% [markdown] lang="zh" en="0a7c00c2"
 # ## 在生产系统中
 #
 # 名称以 2026 年 vLLM 和 SGLang 的 main 分支为准。
@@ -1011,11 +1011,11 @@ predict("12.who_waits", value=None)
 # </details>
 # <details><summary>Why is the first in line never overtaken?</summary>
 #
-# A long prompt needs much room at once. If short ones may pass, it waits for ever. Example: the broken scheduler "overtakes".
+# A long prompt needs much room at once. If short ones may pass, it waits for ever.
 #
 # </details>
 
-# %% [markdown] lang="zh" en="ab33c686"
+# %% [markdown] lang="zh" en="6f24c5ee"
 # ## 常见问题
 #
 # <details><summary>批处理会改变我的回答吗？</summary>
@@ -1030,7 +1030,7 @@ predict("12.who_waits", value=None)
 # </details>
 # <details><summary>为什么谁也不能超过队首？</summary>
 #
-# 长提示词一次就要很多空间。如果短的可以先过，它可能永远等下去。例子：练习里坏的调度器 “overtakes”。
+# 长提示词一次就要很多空间。如果短的可以先过，它可能永远等下去。
 #
 # </details>
 

@@ -48,6 +48,7 @@ from mini_engine.course.panels import p13_chunked_prefill as pictures
 from mini_engine.course.timeline import draw, timeline
 from mini_engine.geometry import kv_bytes_per_token
 from mini_engine.models import load_model
+from mini_engine.roofline.measure import one_thread
 from mini_engine.scheduling import Chunk, Scheduler
 from mini_engine.simulator import Efficiency
 
@@ -92,39 +93,40 @@ picture(pictures.stall)
 # formula, which multiplies every token by all parameters. An engine looks embeddings up, and computes the output head for the
 # last token alone.
 #
-# And measured, here and now: the small model, eight readers, a prompt of 2,000 tokens.
+# And measured, here and now, by the CPU's own clock: the small model, eight readers, a prompt of 2,000 tokens.
 
-# %% [markdown] lang="zh" en="e518df07"
+# %% [markdown] lang="zh" en="913d376a"
 # 答案以秒计：一块 H100 要 1.63 s；70B 模型用八块 H100 要 1.52 s。“几百毫秒”只对 8,192 个 token 成立。（Llama-3.1 的结构和 Llama-3 相同，只是能接受更长的提示词。）
 #
 # 图来自模拟器：70B 模型，在八块 H100 上张量并行，FLOP/s 取峰值的一半，带宽取 80%，每步另加 2 ms。图里是一位读者相邻两个 token 之间的间隔，也就是 **token 间延迟**（inter-token latency，**ITL**）。1.492 s 比公式稍小：公式让每个 token 都乘一遍所有参数；而在引擎里，嵌入只是查表，输出层只给最后一个 token 算。
 #
-# 再当场实测一次：小模型，八位读者，一个 2,000 个 token 的提示词。
+# 再当场实测一次，计的是 CPU 时间：小模型，八位读者，一个 2,000 个 token 的提示词。
 
 # %% tags=["claim-measured", "nbval-ignore-output"]
 GREEDY = {"temperature": 0, "ignore_eos": True}
 
 
 def measure(budget):
-    """(longest ms between two tokens of the readers, ms to the long prompt's first token)"""
+    """(longest ms between two tokens of the readers, ms to the long prompt's first token), CPU time"""
     engine = LLM("tiny-gqa", max_num_batched_tokens=budget, enable_prefix_caching=False, num_blocks=400).engine
     for number in range(8):
         engine.add_request(f"reader {number}", range(5 + number, 25), SamplingParams(max_tokens=60, **GREEDY))
     came, longest, first = 0.0, 0.0, None
     for step in range(60):
         if step == 20:
-            came = time.perf_counter()
+            came = time.thread_time()
             engine.add_request("long", [1 + 31 * i % 2000 for i in range(2000)], SamplingParams(max_tokens=2, **GREEDY))
-        begin = time.perf_counter()
+        begin = time.thread_time()
         outputs = engine.step()
-        longest = max(longest, time.perf_counter() - begin) if step else 0.0
+        longest = max(longest, time.thread_time() - begin) if step else 0.0
         if first is None and any(output.request_id == "long" for output in outputs):
-            first = time.perf_counter() - came
+            first = time.thread_time() - came
     return longest * 1000, (first or float("nan")) * 1000
 
 
 for words, budget in (("whole", 4096), ("in chunks, 128 tokens a step", 128)):
-    gap, ttft = measure(budget)
+    with one_thread():
+        gap, ttft = measure(budget)
     print(f"{words:<30}longest gap {gap:4.0f} ms, the prompt's first token {ttft:4.0f} ms")
 
 # %% [markdown] lang="en"
@@ -153,7 +155,7 @@ for words, budget in (("whole", 4096), ("in chunks, 128 tokens a step", 128)):
 #
 # ## 提示词的一段
 #
-# 一步不必算完整个提示词，只算其中任意一段也行。这样的一段叫一个**分块**（chunk）；下文直接写 chunk，免得和块表里的“块”混淆。它前面的 token，K 和 V 已经在缓存里了。前面算完 `done` 个 token 之后，chunk 的算法和整个提示词一样，只有一点要另外考虑：它的每一行能看见哪些键？
+# 一步不必算完整个提示词，只算其中任意一段也行。这样的一段叫一个 **chunk**（这里不译成“分块”，免得和块表里的“块”混淆）。它前面的 token，K 和 V 已经在缓存里了。前面算完 `done` 个 token 之后，chunk 的算法和整个提示词一样，只有一点要另外考虑：它的每一行能看见哪些键？
 #
 # ## 练习 13.1 - chunk 的掩码
 #
@@ -249,7 +251,7 @@ assert len(told) == 1
 #
 # ## 代价之一：计算
 #
-# 你可能读到过“分块会让注意力的计算量多 6%”（[一个例子](https://dev.to/ji_ai/chunked-prefill-why-one-long-prompt-stalls-every-decode-ln0)）。真的吗？
+# 你可能读到过“分块预填充会让注意力的计算量多 6%”（[一个例子](https://dev.to/ji_ai/chunked-prefill-why-one-long-prompt-stalls-every-decode-ln0)）。真的吗？
 #
 # 32,768 个 token 的提示词分成 16 个 chunk，每个 2,048 个 token。注意力（有因果掩码）和其余部分合起来，FLOP 数增加百分之几？
 
@@ -387,19 +389,18 @@ shown
 #
 # ## Riding along
 #
-# So a prompt may come in pieces, and what is left of a step is free for others. One **token budget** a step,
-# `max_num_batched_tokens`, is shared by all. Readers need one token each, and the prompt takes the rest. Sarathi-Serve calls
-# it **stall-free batching**.
+# So a prompt may come in chunks. All share one **token budget** a step, `max_num_batched_tokens`: readers take one token each, and
+# the prompt the rest. Sarathi-Serve calls it **stall-free batching**.
 #
 # In letters: two readers, r and s, and a prompt of 40 tokens, whole or with 12 tokens a step. In the picture: three readers
 # and our prompt on the simulated machine, drawn to scale in time. A thin grey bar is the wait for a step to end.
 
-# %% [markdown] lang="zh" en="86e5fd8b"
+# %% [markdown] lang="zh" en="8db6add9"
 # 245,760 个 token，80.5 GB，听起来很多。但按带宽的 80% 算，八块 GPU 读完只要 3.8 ms，而整个提示词要算 1.52 s。权重多读 15 遍，要 97 ms。只要 chunk 还是计算受限（第 03 课），这两样都藏在计算后面。chunk 再小，它们就会露出来，后面会看到。
 #
 # ## 搭车
 #
-# 所以提示词可以分几段来算，一步里剩下的位置让给别人。每一步有一个大家共用的 **token 预算**：`max_num_batched_tokens`。读者每人要一个 token，剩下的都给提示词。Sarathi-Serve 把这叫做**无停顿批处理**（stall-free batching）。
+# 所以提示词可以切成 chunk 来算。每一步有一个大家共用的 **token 预算**：`max_num_batched_tokens`。读者每人一个 token，剩下的都给提示词。Sarathi-Serve 把这叫做**无停顿批处理**（stall-free batching）。
 #
 # 先用字母画出来：两位读者 r 和 s，一个 40 个 token 的提示词，要么整个算，要么每步 12 个 token。再看图：三位读者和我们的长提示词，跑在模拟的机器上，横轴按时间比例画。细的灰条表示在等当前这一步结束。
 
@@ -580,20 +581,16 @@ for budget in (512, 2048, 8192, None):
 # The budget counts tokens, not time. The last chunk attends to all before it, so it takes 116 ms where the first took
 # 74 ms.
 #
-# - **512**: the readers hardly notice, 31 ms. The long prompt pays with its **TTFT**, the time to its first token: 1.65 s in
-#   place of 1.49 s.
-# - **2,048**: 116 ms, and 1.53 s.
-# - **8,192**: 441 ms, which people see. The prompt gains little more.
+# With 512 the readers hardly notice, 31 ms. The long prompt pays with its **TTFT**, the time to its first token: 1.65 s in place of
+# 1.49 s. With 8,192 people see the gaps, 441 ms, and the prompt is hardly faster.
 #
 # So a small budget is good for ITL, a large one for TTFT. Move the budget. The still picture below the panel shows 256: gaps of
 # 16.2 ms at most, and the first token after 1.80 s.
 
-# %% [markdown] lang="zh" en="b0f547c2"
+# %% [markdown] lang="zh" en="d16ffce3"
 # 预算数的是 token，不是时间。最后一个 chunk 要对前面所有的 token 做注意力，所以要 116 ms，而第一个只要 74 ms。
 #
-# - **512**：31 ms，读者几乎没感觉。代价由长提示词自己承担：它的**首 token 延迟**（**TTFT**）从 1.49 s 变成 1.65 s。
-# - **2,048**：间隔 116 ms，TTFT 1.53 s。
-# - **8,192**：间隔 441 ms，人看得出来；提示词却没再快多少。
+# 预算是 512 时，间隔 31 ms，读者几乎没感觉。代价由长提示词自己承担：它的**首 token 延迟**（**TTFT**）从 1.49 s 变成 1.65 s。预算是 8,192 时，间隔 441 ms，人看得出来；提示词却没再快多少。
 #
 # 所以小预算对 ITL 好，大预算对 TTFT 好。拖动预算看看。面板下面的静态图是预算为 256 的情形：间隔最长 16.2 ms，首 token 要等 1.80 s。
 
@@ -735,7 +732,7 @@ for tokens in (2048, 8192, LONG):
 # %% [markdown] lang="zh" en="8a0cf544"
 # ## 什么时候反而吃亏
 #
-# 分块照顾的，是陪着长提示词一起等的人。要是没有人在读，也就没有谁要照顾。
+# 分块预填充照顾的，是陪着长提示词一起等的人。没有人在读，也就没有谁要照顾。
 
 # %% tags=["claim-counter-example"]
 print("the prompt alone: its first token after")
@@ -785,11 +782,10 @@ for budget in (None, 2048, 512, 128, 64):
 #
 # Difficulty 4/5 · importance 4/5 · 25 minutes · about 25 lines
 #
-# Write tests that a broken chunker cannot pass. Your function is given `make`: `make(8)` is a run with a budget of 8, with
+# Write tests that a broken scheduler cannot pass. Your function is given `make`: `make(8)` is a run with a budget of 8, with
 # blocks of 4. Raise AssertionError if it is broken. Nine broken schedulers wait, and four right ones.
 #
-# - Queue a request with `run.add("a", tokens, max_tokens, priority)`. `priority` may be left out and is
-#   0 then; the smallest is in front.
+# - Queue a request with `run.add("a", tokens, max_tokens, priority)`. `priority` is 0 if left out; the smallest is in front.
 # - `run.step()` returns the chunks of one step: a list of `(name, first token, number of tokens)`. `run.finish()` returns all
 #   steps that are left.
 # - `run.answer("a")`: the tokens sampled so far. `right_answer(tokens, n)`: what they should be.
@@ -811,12 +807,12 @@ for budget in (None, 2048, 512, 128, 64):
 #     return changed
 # ```
 
-# %% [markdown] lang="zh" en="9a30d50e"
+# %% [markdown] lang="zh" en="7ac15e4d"
 # ## 练习 13.5 - 找出 bug
 #
 # 难度 4/5 · 重要性 4/5 · 25 分钟 · 大约 25 行
 #
-# 写一些测试，让坏的分块调度器过不了。你的函数会拿到 `make`：`make(8)` 是一次运行，预算是 8，每块 4 个槽位。如果它是坏的，就抛出 AssertionError。等着你的有九个坏的调度器，还有四个正确的。
+# 写一些测试，让坏的调度器过不了。你的函数会拿到 `make`：`make(8)` 是一次运行，预算是 8，每块 4 个槽位。如果它是坏的，就抛出 AssertionError。等着你的有九个坏的调度器，还有四个正确的。
 #
 # - 用 `run.add("a", tokens, max_tokens, priority)` 让一个请求排队。`priority` 可以不写，那就是 0；数最小的排在最前面。
 # - `run.step()` 返回一步里的 chunk：一个列表，每项是 `(name, first token, number of tokens)`，即名字、第一个 token 的位置、token 数。`run.finish()` 返回剩下的所有步。
@@ -930,10 +926,10 @@ predict("13.steps", value=None)
 # | token budget | `max_num_batched_tokens`, shared with decodes | `--chunked-prefill-size`, for prompts |
 # | default | on an H100 8,192 to serve and 16,384 offline; on an A100 2,048 and 8,192 | by GPU memory: 8,192 on an H100, 16,384 on a B200 |
 # | decodes ride along | always: `v1/core/sched/scheduler.py` | with `--enable-mixed-chunk` |
-# | one prompt's share | `long_prefill_token_threshold` | |
+# | one prompt's share | `long_prefill_token_threshold` | - |
 #
-# The other way out is to compute prompts on other machines and send the K and V over (**disaggregation**). Then no prompt ever
-# stands in a decode's way, for the price of more machines and a fast network.
+# The other way out: other machines compute prompts and send the K and V over (**disaggregation**). Then no prompt stands in a
+# decode's way, for the price of more machines and a fast network.
 #
 # > **What this does not show**
 # >
@@ -942,7 +938,7 @@ predict("13.steps", value=None)
 # > - Tensor parallel traffic: our 70B model talks between GPUs for free.
 # > - A service. One long prompt and eight readers are not a trace. Lesson 15 takes one.
 
-# %% [markdown] lang="zh" en="0915a238"
+# %% [markdown] lang="zh" en="333ca6c8"
 # ## 在生产系统中
 #
 # 名称以 2026 年 vLLM 和 SGLang 的 main 分支为准。
@@ -953,7 +949,7 @@ predict("13.steps", value=None)
 # | token 预算 | `max_num_batched_tokens`，和解码共用 | `--chunked-prefill-size`，只管提示词 |
 # | 默认值 | H100 上在线服务 8,192，离线 16,384；A100 上 2,048 和 8,192 | 按显存大小：H100 是 8,192，B200 是 16,384 |
 # | 解码搭车 | 总是如此：`v1/core/sched/scheduler.py` | 加上 `--enable-mixed-chunk` |
-# | 单个提示词的份额 | `long_prefill_token_threshold` | |
+# | 单个提示词的份额 | `long_prefill_token_threshold` | - |
 #
 # 另一条路，是让别的机器去算提示词，再把 K 和 V 传过来，这叫**预填充与解码分离**（disaggregation）。这样，提示词再也不会挡解码的路，代价是更多的机器，还要有高速网络。
 #
@@ -987,7 +983,7 @@ predict("13.steps", value=None)
 # %% [markdown] lang="zh" en="3b3d585b"
 # ## 常见问题
 #
-# <details><summary>分块会改变回答吗？</summary>
+# <details><summary>分块预填充会改变回答吗？</summary>
 #
 # 不会。同样的 token 看见的还是同样的 token。求和时分段不同，最后一位数字可能不一样；两个 token 几乎打平时，胜出的可能是另一个。
 #

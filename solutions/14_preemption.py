@@ -313,8 +313,8 @@ print(f"the engine's own: done in {len(ours.steps)} steps, {ours.num_preemptions
 print(timeline(ours.engine))
 
 # %% [markdown] lang="en"
-# That is a **livelock**: everybody works, nobody gets anywhere. `serve` has a watchdog, which gives up when 60 steps bring no
-# token.
+# That is a **livelock**: everybody works, nobody gets anywhere. `serve` has a watchdog, which gives up after more than 60 steps
+# without a token.
 #
 # Ours progresses, and the reason is short. Nobody who waits takes from those who run. The first in `running` can take the blocks
 # of all others, and nobody takes its own. So the first always moves on, until it ends. Then there is another first. With
@@ -325,8 +325,8 @@ print(timeline(ours.engine))
 # The victim's blocks are freed, and its tokens are kept. When it returns, prompt and answer so far are **one prompt**. How
 # much work is that?
 
-# %% [markdown] lang="zh" en="336284f8"
-# 这就是**活锁**（livelock）：人人都在忙，谁也没有进展。`serve` 里有一个看门狗，连续 60 步没有产出 token 就放弃。
+# %% [markdown] lang="zh" en="21479875"
+# 这就是**活锁**（livelock）：人人都在忙，谁也没有进展。`serve` 里有一个看门狗，连续超过 60 步没有产出 token 就放弃。
 #
 # 我们的调度器会有进展，道理很简单。正在等的，不能从正在运行的那里拿块。`running` 里排第一的可以拿走其他所有人的块，却没有人能拿它的。所以排第一的总能前进，直到结束。然后轮到下一个排第一。设了 `policy="priority"`，排第一的就是最重要的那个，道理一样。
 #
@@ -345,12 +345,12 @@ predict("14.again", value=None)
 # Write `preempt(self, victim, draft)`.
 #
 # - Take it out of the list `self.running`, which stays the same list.
-# - `self.kv.free(victim)` gives its blocks back. So nothing of it is computed any more: `victim.num_computed_tokens`.
+# - `self.kv.free(victim)` gives its blocks back. None of its tokens counts as computed any more: `victim.num_computed_tokens`.
 # - Its `status` is `RequestStatus.PREEMPTED`. All its tokens stay.
 # - `self.waiting.add(victim)` puts it into the queue, by its arrival: in front of all that never started.
 # - Tell the plan, `draft.preempted`, and the counter, `self.counters.num_preemptions`.
 
-# %% [markdown] lang="zh" en="234ba4bd"
+# %% [markdown] lang="zh" en="bf3c570f"
 # ## 练习 14.3 - 以重算方式抢占
 #
 # 难度 2/5 · 重要性 5/5 · 15 分钟 · 大约 7 行
@@ -358,7 +358,7 @@ predict("14.again", value=None)
 # 写出 `preempt(self, victim, draft)`。
 #
 # - 把它从列表 `self.running` 里拿掉，列表本身不要换成新的。
-# - `self.kv.free(victim)` 归还它的块。于是它再也没有算过的 token：`victim.num_computed_tokens`。
+# - `self.kv.free(victim)` 归还它的块。这样，它的 token 一个也不算“已经算过”了：`victim.num_computed_tokens`。
 # - 它的 `status` 是 `RequestStatus.PREEMPTED`。所有 token 都留着。
 # - `self.waiting.add(victim)` 把它按到达时间放进队列：排在所有从没开始过的请求前面。
 # - 记到计划里：`draft.preempted`；也记到计数器上：`self.counters.num_preemptions`。
@@ -928,7 +928,7 @@ my_tests = bugs_caught(my_tests, "14")
 # | who starts | whose whole prompt fits: `scheduler_reserve_full_isl`; `watermark`, 0 by default | a guess at the length of answers: `new_token_ratio` |
 # | counter | `vllm:num_preemptions_total` | `sglang:num_retracted_requests_total` |
 #
-# vLLM before V1 swapped groups of several sequences, and recomputed single ones. Its warning named the mode, and its
+# vLLM before V1 swapped groups of several sequences, and recomputed single ones. Its
 # [guide](https://docs.vllm.ai/en/v0.9.1/configuration/optimization.html) says what to do: more memory, or fewer requests at once.
 #
 # > **What this does not show**
@@ -938,7 +938,7 @@ my_tests = bugs_caught(my_tests, "14")
 # > - A real service. The burst is made up, and 3 us a copy is an assumption.
 # > - Offloading for another reason: K and V on the host as a larger prefix cache.
 
-# %% [markdown] lang="zh" en="3808bf4e"
+# %% [markdown] lang="zh" en="8847ea60"
 # ## 在生产系统中
 #
 # 名称以 2026 年 vLLM 和 SGLang 的 main 分支为准。
@@ -951,7 +951,7 @@ my_tests = bugs_caught(my_tests, "14")
 # | 谁能开始 | 整个提示词放得下的：`scheduler_reserve_full_isl`；`watermark` 默认为 0 | 估计回答长度：`new_token_ratio` |
 # | 计数器 | `vllm:num_preemptions_total` | `sglang:num_retracted_requests_total` |
 #
-# V1 之前的 vLLM，对有多条序列的一组用换出，对单条序列用重算。它的警告里写着用的是哪种方式，它的[指南](https://docs.vllm.ai/en/v0.9.1/configuration/optimization.html)说明该怎么办：增加内存，或者减少同时运行的请求。
+# V1 之前的 vLLM，对有多条序列的一组用换出，对单条序列用重算。它的[指南](https://docs.vllm.ai/en/v0.9.1/configuration/optimization.html)说明该怎么办：增加内存，或者减少同时运行的请求。
 #
 # > **这一课没有说明的事**
 # >

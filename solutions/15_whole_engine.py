@@ -101,7 +101,7 @@ print("tokens that each has got:", {name: len(tokens) for name, tokens in answer
 # **commit**, and everything becomes true, or **roll back**, as if nothing had been planned.
 
 # %% [markdown] lang="zh" en="f10d9189"
-# 失败的只是一轮前向，从此谁也得不到服务。调度器已经为这一步分配了块，排好了分块；这一步却没有发生，也没有谁通知它。
+# 失败的只是一轮前向，从此谁也得不到服务。调度器已经为这一步分配了块，排好了 chunk；这一步却没有发生，也没有谁通知它。
 #
 # ## 一步
 #
@@ -145,13 +145,13 @@ predict("15.rollback", value=None)
 # 写 `execute(self, plan)`。`EngineLab` 就是拆开的引擎：
 #
 # - `self.backend.apply_ops(plan.cache_ops)` 搬动块。这要最先做：前向要读搬过来的内容。
-# - `self.build(plan)` 生成数组，`self.backend.execute(arrays)` 把所有分块放在一起，只跑**一轮**前向。
-# - 一个分块是 `(request_id, index, start, num_tokens)`。它所属的序列是 `sequence = self.scheduler.requests[request_id, index]`，这个序列已知的 token 有 `sequence.num_tokens` 个。
+# - `self.build(plan)` 生成数组，`self.backend.execute(arrays)` 把所有 chunk 放在一起，只跑**一轮**前向。
+# - 一个 chunk 是 `(request_id, index, start, num_tokens)`。它所属的序列是 `sequence = self.scheduler.requests[request_id, index]`，这个序列已知的 token 有 `sequence.num_tokens` 个。
 # - `self.sample(result, sequences)` 给传入的每个序列各采样一个 token。只传这样的序列：它的**最后一个已知 token** 正好在这一步算到。顺序和计划里的一样。
 #
-# 返回 `sample` 的返回值。计划里没有分块，就不跑前向，返回 `{}`。
+# 返回 `sample` 的返回值。计划里没有 chunk，就不跑前向，返回 `{}`。
 #
-# 小例子：提示词有 3 个 token，token 预算是 2。第一个分块得不到 token，第二个分块得到一个。
+# 小例子：提示词有 3 个 token，token 预算是 2。第一个 chunk 得不到 token，第二个得到一个。
 
 
 # %% exercise="MyExecute"
@@ -211,12 +211,12 @@ MyExecute = check("15.execute", MyExecute)
 # </details>
 # <details><summary>提示 2：步骤</summary>
 #
-# 先搬动块。没有分块就返回 `{}`。收集 `start + num_tokens` 等于 `sequence.num_tokens` 的序列。然后生成数组、执行、采样。
+# 先搬动块。没有 chunk 就返回 `{}`。收集 `start + num_tokens` 等于 `sequence.num_tokens` 的序列。然后生成数组、执行、采样。
 #
 # </details>
 # <details><summary>提示 3：“who is computed in part gets none”这一项不通过</summary>
 #
-# 提示词只算了一半，就没有下一个 token。只给算完的序列采样，顺序和分块的顺序一样。
+# 提示词只算了一半，就没有下一个 token。只给算完的序列采样，顺序和 chunk 的顺序一样。
 #
 # </details>
 #
@@ -383,7 +383,7 @@ print(f" {told.num_prefix_hit_tokens} tokens found in the cache")
 #
 # - 每一步之前，把已经到来的请求都用 `engine.add_request(request_id, prompt, params)` 排进队列。
 # - 对永远跑不了的请求，`add_request` 会抛出 `ValueError`。记下它的 id，继续。其他错误都传给调用者。
-# - 引擎里没有请求时，等下一个到来。不要空走一步，也不要循环着反复查时钟。
+# - 引擎里没有请求时，等下一个到来。不要空走一步，也不要在循环里反复查时钟。
 # - 返回 `(outputs, refused)`：前者是字典，按 id 存每个请求的最后一次输出；后者是列表，存被拒绝的 id。
 
 
@@ -401,8 +401,9 @@ def serve(engine, arrivals, clock):
                 engine.add_request(request_id, prompt, params)
             except ValueError:
                 refused.append(request_id)
-        for output in engine.step():
-            outputs[output.request_id] = output
+        if engine.has_unfinished_requests():  # or whoever came was refused
+            for output in engine.step():
+                outputs[output.request_id] = output
     return outputs, refused
     ### END SOLUTION
 
@@ -516,15 +517,15 @@ else:
     print("the same tokens as transformers:", sum(a.token_ids == b for a, b in zip(own, theirs)), "of", len(texts))
 
 # %% [markdown] lang="en"
-# All three write the same. These rates are of one run, on your machine, for a few short prompts. A fair comparison is a
-# benchmark: `benchmarks/engine_cpu.py` does it with many requests, and stores what it found.
+# All three write the same. The rates are of one run with a few short prompts. A fair comparison takes many requests:
+# `benchmarks/engine_cpu.py`.
 #
 # ## The same script on vLLM
 #
 # `LLM` and `SamplingParams` carry vLLM's names. Change one import, and the name of the model:
 
-# %% [markdown] lang="zh" en="94442889"
-# 三者写出的内容相同。这些速率只来自你的机器上的一次运行，只有几个短提示词。公平的比较要靠基准测试：`benchmarks/engine_cpu.py` 用很多请求来测，并把结果存下来。
+# %% [markdown] lang="zh" en="8af24e93"
+# 三者写出的内容相同。这些速率只来自一次运行，只有几个短提示词。公平的比较要用很多请求来测：`benchmarks/engine_cpu.py`。
 #
 # ## 同一段脚本，换到 vLLM 上
 #
@@ -550,10 +551,10 @@ for output in llm.generate(["The captain stood", "It was a bright day"], params)
 # staircase. Try it. One service, one simulated A100, one option at a time.
 #
 # - `req/s` is the load that it carries: 90% of requests within half a second to the first token, and 50 ms for the others.
-# - The rest is at 8 requests a second. TTFT and TPOT are 90th percentiles, ITL the 99th. `pad` is computed for nobody, `slots`
-#   is what is used of the slots taken.
+# - The rest is at 8 requests a second. `met` is the share within both limits. TTFT and TPOT are 90th percentiles, ITL the 99th, in
+#   seconds. `pad` is computed for nobody, `slots` is what is used of the slots taken.
 
-# %% [markdown] lang="zh" en="6cb9ce1f"
+# %% [markdown] lang="zh" en="b30b2c0d"
 # 不同的地方：缓存的大小，我们由 `kv_cache_bytes` 或 `num_blocks` 决定，vLLM 由 `gpu_memory_utilization` 或 `kv_cache_memory_bytes` 决定。进度条我们用 `progress`，vLLM 用 `use_tqdm`。其余的列在 [Reading vLLM](docs/reading_vllm.md)（英文）里，那一页还说明我们的每个名字对应 vLLM 的哪个文件。
 #
 # ## “吞吐量十倍：三份收益叠加”
@@ -561,7 +562,7 @@ for output in llm.generate(["The captain stood", "It was a bright day"], params)
 # 分页两倍，连续批处理两倍，分块预填充两倍半：乘起来正好十倍。常有人把它画成一级级台阶。试试看：一项服务，一块模拟的 A100，一次加一个选项。
 #
 # - `req/s` 是能承受的负载：这时仍有 90% 的请求，首 token 不超过半秒，其余 token 平均每个不超过 50 ms。
-# - 竖线右边各列都是每秒来 8 个请求时的值。TTFT 和 TPOT 是第 90 百分位，ITL 是第 99 百分位。`pad` 是不为任何请求而白算的比例，`slots` 是占用的槽位里真正用上的比例。
+# - 竖线右边各列都是每秒来 8 个请求时的值。`met` 是两个限值都满足的请求所占的比例。TTFT 和 TPOT 是第 90 百分位，ITL 是第 99 百分位，单位都是秒。`pad` 是不为任何请求而白算的比例，`slots` 是占用的槽位里真正用上的比例。
 #
 # 先猜一猜。在这项服务上，与“静态批处理 + 预留内存”相比，只加分页能承受 1.0 倍的负载，只加迭代级调度是 11.3 倍，只加分块预填充（它本身就含迭代级调度）是 11.3 倍，只加前缀缓存是 1.0 倍。四个一起能承受多少倍？
 

@@ -26,8 +26,9 @@ def serve(engine: LLMEngine, arrivals: Sequence[Arrival], clock: Clock) -> Serve
                 engine.add_request(name, prompt, params)
             except ValueError:
                 refused.append(name)
-        for output in engine.step():
-            outputs[output.request_id] = output
+        if engine.has_unfinished_requests():  # or whoever came was refused
+            for output in engine.step():
+                outputs[output.request_id] = output
     return outputs, refused
 
 

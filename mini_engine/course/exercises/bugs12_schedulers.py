@@ -98,7 +98,9 @@ WRONG = {
         _RestsAfterThePrompt, "One comes while another decodes. Does it decode in the step after its prompt?"
     ),
     "one seat too many": Bug(answers.OneSeatMore, "More requests than max_num_seqs: how many run in one step?"),
-    "a seat a request": Bug(answers.CountsRequests, "One that wants two answers, (4, 2, 0, 2), takes two seats."),
+    "a seat a request": Bug(
+        answers.CountsRequests, "Two seats, and one that wants two answers, (4, 2, 0, 2): who starts beside it?"
+    ),
     "loses seats": Bug(_LosesSeats, "Let more come than there are seats, one after the other. How many run later on?"),
     "keeps a block": Bug(_KeepsBlocks, "At the end everybody has gone: scheduler.kv.num_free_blocks is all there are."),
     "ends one a step": Bug(_EndsOneAStep, "Two get their last token in the same step. Count the steps of each."),

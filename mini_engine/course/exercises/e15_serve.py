@@ -124,11 +124,14 @@ def _gaps(serve: Serve) -> None:
 
 def _refused(serve: Serve) -> None:
     a, b, c = arrivals_at(0, 0, 0.5)
-    for arrivals in ([a, b._replace(prompt=[1] * LONG), c],):
-        got, refused, _, _ = served(serve, arrivals)
+    b = b._replace(prompt=[1] * LONG)
+    for arrivals in ([a, b, c], [b, c], [b]):
+        got, refused, engine, _ = served(serve, arrivals)
         case = f"{shown(arrivals)}, into a pool of 64 tokens"
-        expect_equal(got, {each.request_id: without_cache(each.prompt, 6) for each in (a, c)}, f"{case}: the answers")
+        want = {each.request_id: without_cache(each.prompt, 6) for each in arrivals if each is not b}
+        expect_equal(got, want, f"{case}: the answers")
         expect_equal(refused, ["b"], f"{case}: refused")
+        expect_equal(engine.num_idle_steps, 0, f"{case}: steps with nobody there")
 
 
 class Breaks(Door):
@@ -154,7 +157,7 @@ ANSWERS, TIME, JOIN, WAIT, REFUSE, OTHERS = (
 COME = "        while coming and coming[0].time <= clock():\n            _, name"
 WAIT_FIRST = "        if not engine.has_unfinished_requests():\n            clock.wait_until(coming[0].time)\n" + COME
 NO = "except ValueError:\n                refused.append(name)"
-TELL = "for output in engine.step():"
+IF_ANYBODY = "if engine.has_unfinished_requests():  # or"
 
 
 def _instead(*changes: tuple[str, str]) -> Any:
@@ -182,10 +185,11 @@ SERVE = Exercise(
         Mutant("one a step", _instead((COME, COME.replace("while", "if"))), JOIN, "Two that come together can start together."),
         Mutant("the first of those who come together", answers.strictly_before, JOIN, "Two that come at one time have both come."),
         Mutant("until idle", answers.until_idle, WAIT, "A pause is not the end."),
-        Mutant("watches the clock", _instead((WAIT_FIRST, COME), (TELL, "for output in engine.step() if engine.has_unfinished_requests() else []:")), WAIT, "On a virtual clock nobody moves the time on; on a real one a core burns."),
+        Mutant("watches the clock", _instead((WAIT_FIRST, COME)), WAIT, "On a virtual clock nobody moves the time on; on a real one a core burns."),
         Mutant("steps while idle", answers.steps_while_idle, WAIT, "It wakes up for nothing."),
         Mutant("refuses nobody", _instead((NO, "finally:\n                pass")), REFUSE, "One bad request ends the service for all."),
         Mutant("forgets the refused", _instead((NO, NO.replace("refused.append(name)", "pass"))), REFUSE, "Somebody waits for that answer."),
+        Mutant("steps after a refusal", _instead((IF_ANYBODY, "if True:  # or")), REFUSE, "Nobody may be there: the only one that came was refused."),
         Mutant("refuses on any error", _instead((NO, NO.replace("ValueError", "Exception"))), OTHERS, "A broken engine would refuse everybody, in silence."),
     ],
     alternatives=[answers.by_number],
