@@ -77,7 +77,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="put the table into tests/README.md")
     options = parser.parse_args()
     forked.warm_up()
-    lines = [*table(line_map.measured()), "", *named_mutants()]
+    lines = [*table(line_map.measured(line_map.followed_files())), "", *named_mutants()]
     print("\n".join(lines))
     if options.write:
         day = datetime.date.today().isoformat()

@@ -29,6 +29,7 @@ from tools.mutation.asking import failing_without_edit, noticed_by  # noqa: E402
 from tools.mutation.edits import Edit, chosen, named_edit  # noqa: E402
 
 PACKAGES = ["cache", "scheduling", "geometry", "roofline", "attention"]  # where random faults are planted
+ASKED = [*PACKAGES, "backends", "engine", "simulator"]  # folders of tests
 LEAST = {"named": 1.0, "random": 0.85}
 RESULTS = ROOT / "build" / "mutants.json"  # kind -> name -> the test that noticed it last time
 
@@ -43,7 +44,7 @@ def planned(kind: str, count: int, seed: int) -> list[Edit]:
 
 def ask(edits: list[Edit]) -> dict[str, str | None]:
     """For each edit the test that notices it. Those tests must pass without one."""
-    tests = line_map.measured()
+    tests = line_map.measured(line_map.followed_files(ASKED))
     found: dict[str, str | None] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()

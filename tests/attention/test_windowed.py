@@ -77,6 +77,16 @@ def test_bytes_stay_bounded_and_nothing_holds_on_to_the_rest():
     assert all(array.base is None for layer in cache._layers for array in layer)
 
 
+def test_a_token_counts_once_every_layer_has_it():
+    cache = WindowedKVCache(3, 100, 2, 4, window=2, num_sinks=1)
+    _, k, v = random_qkv(5)
+    for layer, counted in ((0, 0), (2, 0), (1, 5)):
+        cache.append(layer, k, v)
+        assert cache.num_tokens == counted
+    cache.append(1, k[:1], v[:1])
+    assert cache.num_tokens == 5
+
+
 @pytest.mark.parametrize(("T", "S"), [(1, 1), (1, 5), (3, 5), (5, 5)])
 def test_masks(T, S):
     full = window_mask(T, S, None)

@@ -111,6 +111,18 @@ def test_a_chain_names_full_blocks_only_however_it_grew(size):
     assert at_once.copy(2).digests(2) == expected[:2]
 
 
+def test_a_branch_takes_over_what_is_shared_and_goes_its_own_way():
+    parent = TokenChain(BlockHasher(), 2)
+    parent.extend([1, 2, 3, 4, 5, 6])
+    names, tokens = list(parent.digests(3)), list(parent.tokens)
+    branch = parent.copy(2)
+    assert branch.tokens == tokens[:2]  # no token is packed again
+    assert branch.digests(2) == names[:2]
+    branch.extend([1, 2, 3, 4, 7, 8])
+    assert branch.digests(3)[2] != names[2]
+    assert (parent.tokens, parent.digests(3)) == (tokens, names)
+
+
 def test_no_block_is_hashed_twice():
     class Counting(BlockHasher):
         num_hashed = 0

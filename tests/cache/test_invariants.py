@@ -10,7 +10,8 @@ from array import array
 import pytest
 
 from mini_engine.cache import CacheOp
-from mini_engine.cache.invariants import check_idle, check_manager, check_ops, unchanged_on_failure
+from mini_engine.cache.block_pool import BlockPool
+from mini_engine.cache.invariants import check_idle, check_manager, check_ops, check_pool, unchanged_on_failure
 from tests.cache.world import World
 
 
@@ -131,6 +132,15 @@ def test_each_corruption_is_named(corrupt, message):
     corrupt(world)
     with pytest.raises(AssertionError, match=message):
         check_manager(world.manager, world.requests)
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2, 5])
+def test_a_free_queue_that_runs_in_a_circle_is_named(num_blocks):
+    pool = BlockPool(num_blocks)
+    check_pool(pool)
+    pool.free_queue._next[num_blocks] = 1
+    with pytest.raises(AssertionError, match="I3: block 1 is in the free queue 2 times"):
+        check_pool(pool)
 
 
 def test_a_write_to_a_shared_or_published_block_is_named():

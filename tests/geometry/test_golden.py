@@ -258,6 +258,7 @@ def test_utilization():
     assert paged_utilization([17], 16) == Fraction(17, 32)
     assert paged_utilization([0, 17], 16) == Fraction(17, 32)  # a request that has no token yet has no block
     assert reservation_utilization(1024, 8192) == Fraction(1, 8)
+    assert reservation_utilization(8192, 8192) == 1
     assert reservation_waste(1024, 8192) == Fraction(7, 8)
     assert reservation_waste(200, 2048) == Fraction(1848, 2048)
     with pytest.raises(ValueError, match="used=9 is more than reserved=8"):

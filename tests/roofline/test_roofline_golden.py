@@ -9,6 +9,7 @@ import pytest
 from mini_engine.catalog import get_gpu, get_model
 from mini_engine.geometry import params
 from mini_engine.roofline import (
+    RecomputeOrSwap,
     attn_decode_intensity,
     batch_for_ridge,
     batch_kv_equals_weights,
@@ -178,6 +179,7 @@ def test_swap_against_recompute():
     assert times.faster == "swap"
     slow = recompute_vs_swap(131_072, 8192, 5e9, 989e12, "0.5", params(LLAMA_8B), 32, 32, 128)
     assert slow.faster == "recompute"
+    assert RecomputeOrSwap(swap=times.swap, recompute=times.swap).faster == "recompute"  # a tie
     two = recompute_vs_swap(131_072, 8192, 32e9, 989e12, "0.5", params(LLAMA_8B), 32, 32, 128, links=2)
     assert two.swap * 2 == times.swap
 

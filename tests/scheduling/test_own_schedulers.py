@@ -40,6 +40,11 @@ def chunk_of_one_that_waits(self, draft):
         draft.add_chunk(request, 1)
 
 
+def chunk_from_the_beginning(self, draft):
+    Scheduler.schedule_running(self, draft)
+    draft.chunks[:] = [chunk._replace(start=0) for chunk in draft.chunks]
+
+
 def no_room(self, draft):
     for request in self.running:
         draft.add_chunk(request, 1)
@@ -112,6 +117,7 @@ SLIPS = [
     (own(start=starts_without_leaving), "start returned True"),
     (own(schedule_running=chunk_twice), "two chunks"),
     (own(schedule_running=chunk_of_one_that_waits), "does not run|two chunks"),
+    (own(schedule_running=chunk_from_the_beginning), "begin where its computed tokens end"),
     (own(schedule_running=no_room), "make_room comes before add_chunk"),
     (answers("schedule", None), "schedule returned None"),
     (answers("schedule", []), "schedule returned"),

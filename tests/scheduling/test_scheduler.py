@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 import pytest
 
+from mini_engine.cache import CacheOp
 from mini_engine.scheduling import Chunk, Request, RequestStatus, SampledToken, Scheduler, StepPlan
+from mini_engine.scheduling.counters import Counters
 from tests.scheduling.helpers import add, make_scheduler, names, planned, step
 
 
@@ -18,6 +21,51 @@ def test_prefill_chunks_and_decodes_share_one_budget():
     assert planned(step(scheduler)) == {"a": 1, "b": 5}
     add(scheduler, "c", 20)
     assert planned(step(scheduler)) == {"a": 1, "b": 1, "c": 8}
+
+
+@pytest.mark.parametrize("budget", [2, 7, 10, 100])
+def test_no_token_of_the_budget_is_kept_while_somebody_who_runs_misses_one(budget):
+    scheduler = make_scheduler(256, max_num_batched_tokens=budget, max_num_seqs=6)
+    for name, length in zip("abcdef", (3, 40, 1, 25, 9, 30)):
+        add(scheduler, name, length, max_tokens=6)
+    while scheduler.requests:
+        plan = step(scheduler)
+        computed = planned(plan)
+        missing = sum(r.num_tokens - r.num_computed_tokens for r in scheduler.running if r.request_id not in computed)
+        cut = [r for r in scheduler.running if r.num_tokens - r.num_computed_tokens > 1]
+        assert plan.num_tokens == budget or not (missing or cut)
+
+
+def test_every_computed_token_is_counted_once_as_prefill_or_as_decode():
+    scheduler = make_scheduler(64, max_num_batched_tokens=6, enable_prefix_caching=False)
+    lengths = {"a": (3, 5), "b": (12, 1), "c": (20, 4)}
+    for name, (length, max_tokens) in lengths.items():
+        add(scheduler, name, length, max_tokens)
+    while scheduler.requests:
+        step(scheduler)
+    counters = scheduler.counters
+    assert counters.num_prefill_tokens == sum(length for length, _ in lengths.values())
+    assert counters.num_decode_tokens == sum(max_tokens - 1 for _, max_tokens in lengths.values())
+
+
+def test_each_operation_is_counted_under_its_own_name():
+    counters = Counters()
+    counters.add_ops([CacheOp("copy", 1, 2)] * 3 + [CacheOp("swap_out", 1, 2)] * 2 + [CacheOp("swap_in", 1, 2)])
+    counters.add_ops([CacheOp("copy", 4, 5)])
+    assert (counters.num_copied_blocks, counters.num_swapped_out_blocks, counters.num_swapped_in_blocks) == (4, 2, 1)
+
+
+@pytest.mark.parametrize("options", [{}, {"preemption": "swap", "num_swap_blocks": 8}])
+def test_starts_are_counted_each_time_a_sequence_begins_to_run(options):
+    scheduler = make_scheduler(8, enable_prefix_caching=False, max_num_seqs=4, **options)
+    requests = [add(scheduler, name, 6, max_tokens=12) for name in "abcd"]
+    starts = Counter()
+    while scheduler.requests:
+        before = set(scheduler.running)
+        step(scheduler)
+        starts.update(set(scheduler.running) - before)
+        assert {r: r.num_starts for r in scheduler.running} == {r: starts[r] for r in scheduler.running}
+    assert max(r.num_starts for r in requests) > 1  # somebody was preempted, and came back
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 5])

@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import time
+import types
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,11 @@ def run(folder: Path, files: Iterable[str], plugins: list[Any], log: Path, secon
 
 def _pytest(folder: Path, files: list[str], plugins: list[Any], log: Path) -> None:
     assert "mini_engine" not in sys.modules
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]  # the copy's own are imported
+    sys.modules["__main__"] = types.ModuleType(
+        "__main__"
+    )  # a process that a test spawns must not begin with our own main
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(output, 1)
     os.dup2(output, 2)

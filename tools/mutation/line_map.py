@@ -11,7 +11,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,21 +75,21 @@ class Recorder:
         self.target.write_text(json.dumps([stored, helpers]))
 
 
-def followed_files() -> list[str]:
-    files = sorted((ROOT / "tests").glob("*/test_*.py"))
-    return [path.relative_to(ROOT).as_posix() for path in files if path.parent.name not in NOT_FOLLOWED]
+def followed_files(parts: Collection[str] = ()) -> list[str]:
+    """The test files of these folders of tests/; of all that can be followed, when none is named."""
+    files = [path for path in sorted((ROOT / "tests").glob("*/test_*.py")) if path.parent.name not in NOT_FOLLOWED]
+    return [path.relative_to(ROOT).as_posix() for path in files if not parts or path.parent.name in parts]
 
 
-def measured(files: list[str] | None = None) -> dict[str, Reach]:
+def measured(files: list[str]) -> dict[str, Reach]:
     """Every test of `files`, measured now or earlier. RuntimeError when one fails: nothing can be told from it then."""
-    files = followed_files() if files is None else files
     STORE.mkdir(parents=True, exist_ok=True)
     stored = {file: _stored(file) for file in files}
     stale = [file for file, tests in stored.items() if tests is None]
     with tempfile.TemporaryDirectory() as name:
         if stale:
             forked.copy_project(folder := Path(name).resolve())
-        for part in sorted({Path(file).parent.name for file in stale}, key=lambda part: (part == "course", part)):
+        for part in sorted({Path(file).parent.name for file in stale}):
             members = [file for file in stale if Path(file).parent.name == part]
             print(f"measuring {len(members)} files of tests/{part}", file=sys.stderr, flush=True)
             stored |= _measure(members, folder)
