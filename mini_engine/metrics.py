@@ -234,15 +234,6 @@ def block_utilization(allocated_blocks: int, pool_blocks: int) -> Fraction:
     return Fraction(count("allocated_blocks", allocated_blocks, minimum=0, limit=pool_blocks), pool_blocks)
 
 
-@dataclass(frozen=True)
-class Preemptions:
-    """How often requests were pushed out, and what bringing them back cost."""
-
-    count: int = 0
-    recomputed_tokens: int = 0
-    swapped_bytes: int = 0
-
-
 def _checked(requests: Sequence[RequestTimes]) -> list[RequestTimes]:
     found = listed("requests", requests)
     if not found:

@@ -5,8 +5,8 @@ Expanded attention does just that. Absorbed attention never makes them: since q 
 moves into the space of the latent, and since sum_s p_s (W_UV c_s) = W_UV (sum_s p_s c_s), the value's matrix can wait
 until the weighted sum is done. What is left is multi-query attention whose one key/value head is the latent itself.
 
-A position cannot be rotated into k (see `decoupled_rope`), so a second, small part of every query and one key that all
-heads share carry it.
+A position cannot be rotated into k: between q and c would stand another matrix R_(j - i) W_UK for every distance j - i. So a
+second, small part of every query and one key that all heads share carry it.
 
 Shapes: T query tokens, S cached tokens, H heads, Dn size of a head's own key part, Dr size of the rotary part, Dv size of a
 value head, Dc size of the latent. Source: DeepSeek-V2 (2024), section 2.1.

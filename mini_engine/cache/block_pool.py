@@ -29,11 +29,6 @@ class Block(NamedTuple):
     ref_count: int
     is_published: bool  # the prefix index can find it
 
-    @property
-    def is_free(self) -> bool:
-        """True when no table holds it; its content may still be found and used again."""
-        return self.ref_count == 0
-
 
 class FreeBlockQueue:
     """The free blocks in the order they will be reused: blank ones first, then cached ones, longest unused first.

@@ -10,12 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mini_engine.attention import causal_attention, mla_absorbed, mla_expanded
-from mini_engine.attention.decoupled_rope import (
-    scores_decoupled,
-    scores_decoupled_absorbed,
-    scores_rotated,
-    scores_rotated_absorbed,
-)
 
 FORMS = [mla_expanded, mla_absorbed]
 NAMES = ("q_nope", "q_rope", "latent", "k_rope", "w_uk", "w_uv")
@@ -170,22 +164,6 @@ def rotate(x, positions):
     return np.concatenate((z.real, z.imag), axis=-1)
 
 
-def test_a_rotation_on_the_latent_key_breaks_absorption():
-    inputs = random_inputs(3, 12, 4, 6, 4, 5, 8)
-    q, latent, w_uk = inputs["q_nope"], inputs["latent"], inputs["w_uk"]
-    right, absorbed = (f(q, latent, w_uk, rotate) for f in (scores_rotated, scores_rotated_absorbed))
-    np.testing.assert_allclose(
-        right[..., 0], absorbed[..., 0]
-    )  # token 0 is not turned: there, and only there, it holds
-    assert (np.abs(right - absorbed).max(axis=(0, 1)) > 0.1 * np.abs(right).max())[1:].all()
-
-    # A rotation by nothing brings it back: it is the rotation and not the arithmetic.
-    still = lambda x, positions: x  # noqa: E731
-    np.testing.assert_allclose(
-        scores_rotated(q, latent, w_uk, still), scores_rotated_absorbed(q, latent, w_uk, still), rtol=1e-12, atol=1e-12
-    )
-
-
 def test_no_single_matrix_serves_two_distances():
     """The matrix between query and latent, R_(j - i) W_UK, differs from one distance to the next."""
     w_uk = random_inputs(1, 1, 1, 6, 4, 5, 8)["w_uk"]
@@ -195,28 +173,6 @@ def test_no_single_matrix_serves_two_distances():
 
     assert not np.allclose(between(0), between(1))
     np.testing.assert_allclose(between(0), w_uk[0])
-
-
-def test_a_decoupled_rotary_key_leaves_absorption_whole():
-    inputs = random_inputs(3, 12, 4, 6, 4, 5, 8)
-    del inputs["w_uv"]
-    expanded, absorbed = (f(**inputs, rotate=rotate) for f in (scores_decoupled, scores_decoupled_absorbed))
-    np.testing.assert_allclose(absorbed, expanded, rtol=1e-12, atol=1e-12)
-    # The position does count: the same tokens in reverse order are scored otherwise.
-    reversed_ = inputs | {"latent": inputs["latent"][::-1], "k_rope": inputs["k_rope"][::-1]}
-    assert not np.allclose(scores_decoupled(**reversed_, rotate=rotate)[..., ::-1], expanded)
-
-
-def test_the_scores_of_the_decoupled_form_are_those_of_attention():
-    inputs = random_inputs(1, 9, 4, 6, 4, 5, 8)
-    scores = scores_decoupled(**{name: inputs[name] for name in NAMES[:-1]}, rotate=rotate)[0]  # [H, S]
-    weights = np.exp(0.2 * scores) / np.exp(0.2 * scores).sum(axis=-1, keepdims=True)
-    expected = np.einsum("hs,sc,hvc->hv", weights, inputs["latent"], inputs["w_uv"])
-    turned = inputs | {
-        "q_rope": rotate(inputs["q_rope"], np.array([8])),
-        "k_rope": rotate(inputs["k_rope"][:, None], np.arange(9))[:, 0],
-    }
-    np.testing.assert_allclose(mla_absorbed(**turned, scale=0.2, offset=8)[0], expected, rtol=1e-9)
 
 
 def test_values_may_have_a_size_of_their_own():

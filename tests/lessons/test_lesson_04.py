@@ -18,7 +18,7 @@ from mini_engine.course.exercises.answers04_mla import absorbed, expands, head_b
 from mini_engine.course.exercises.e04_absorb import absorbed_scores, slow_scores
 from mini_engine.course.exercises.e04_flops import DEEPSEEK, count_by_loops, mla_flops
 from mini_engine.course.exercises.e04_gqa import GQA_ATTENTION
-from mini_engine.course.exercises.e04_mla import inputs_by_name, slow_mla
+from mini_engine.course.exercises.e04_mla import random_inputs, slow_mla
 from mini_engine.course.exercises.memory04 import expect_frugal, peak_bytes
 from mini_engine.course.panels import p04_gqa_and_mla as pictures
 
@@ -43,7 +43,7 @@ def test_latent_attention_by_hand():
     "shape", [{}, {"T": 4, "S": 4, "H": 3}, {"T": 2, "S": 9, "H": 4, "N": 8, "R": 6, "C": 7, "V": 5}]
 )
 def test_right_answers_agree_with_the_loops_beyond_the_cases_of_the_exercise(shape):
-    inputs = list(inputs_by_name(**shape).values())
+    inputs = random_inputs(**shape)
     offset = len(inputs[2]) - len(inputs[0])
     want = slow_mla(*inputs, 0.3, offset)
     for attention in (absorbed, head_by_head, one_wide_head, expands):

@@ -76,10 +76,6 @@ def padding_left_out(block_table: Any, positions: Any, block_size: int) -> Array
     return slot_mapping(block_table, [at for at in positions if at >= 0], block_size)
 
 
-def a_list(block_table: Any, positions: Any, block_size: int) -> Any:
-    return slot_mapping(block_table, positions, block_size).tolist()
-
-
 def int32_slots(block_table: Any, positions: Any, block_size: int) -> Array:
     return slot_mapping(block_table, positions, block_size).astype(np.int32)
 

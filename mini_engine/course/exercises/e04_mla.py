@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -51,7 +50,7 @@ def slow_mla(
 ORACLE: Attention = slow_mla
 
 
-def _inputs(T: int = 1, S: int = 3, H: int = 2, N: int = 3, R: int = 2, C: int = 5, V: int = 4) -> Inputs:
+def random_inputs(T: int = 1, S: int = 3, H: int = 2, N: int = 3, R: int = 2, C: int = 5, V: int = 4) -> Inputs:
     rng = np.random.default_rng(T + 10 * S + 100 * H + 1000 * N)
     shapes = ((T, H, N), (T, H, R), (S, C), (S, R), (H, N, C), (H, V, C))
     return tuple(rng.normal(size=shape) for shape in shapes)
@@ -82,23 +81,23 @@ def _without(name: str, inputs: Inputs) -> Inputs:
 
 def _content(candidate: Attention) -> None:
     for shape in ({"S": 1, "H": 1}, {"S": 3, "H": 1}, {"S": 3, "H": 3}):
-        _case(candidate, _without("k_rope", _inputs(**shape)), 1.0, shape["S"] - 1, "; k_rope is all zero")
+        _case(candidate, _without("k_rope", random_inputs(**shape)), 1.0, shape["S"] - 1, "; k_rope is all zero")
 
 
 def _places(candidate: Attention) -> None:
     for shape in ({"S": 2, "H": 1}, {"S": 3, "H": 3}):
-        _case(candidate, _without("w_uk", _inputs(**shape)), 1.0, shape["S"] - 1, "; w_uk is all zero")
+        _case(candidate, _without("w_uk", random_inputs(**shape)), 1.0, shape["S"] - 1, "; w_uk is all zero")
 
 
 def _values(candidate: Attention) -> None:
     for V, C in ((1, 5), (4, 5), (6, 4)):
-        inputs = _inputs(S=2, V=V, C=C)
+        inputs = random_inputs(S=2, V=V, C=C)
         _case(candidate, _without("w_uk", _without("k_rope", inputs)), 1.0, 1, "; all scores are 0")
 
 
 def _scale(candidate: Attention) -> None:
     for scale, H in ((1.0, 1), (0.25, 2)):
-        inputs = _inputs(H=H)
+        inputs = random_inputs(H=H)
         doubled = (2 * inputs[0], 2 * inputs[1], *inputs[2:])
         want = _answer(candidate, inputs, scale, 2).copy()
         words = f"{_words(inputs, 2)}: queries twice as long with scale {scale / 2} must give what scale {scale} gave"
@@ -119,14 +118,14 @@ def _tokens_seen(candidate: Attention, inputs: Inputs, offset: int, words: str) 
 def _sees(candidate: Attention) -> None:
     for T, S, offset in ((3, 3, 0), (1, 4, 3), (2, 5, 3), (2, 5, 1), (12, 14, 0)):
         words = f"{T} {'row' if T == 1 else 'rows'}, {S} tokens, offset {offset}"
-        for row, got in enumerate(_tokens_seen(candidate, _inputs(T=T, S=S), offset, words)):
+        for row, got in enumerate(_tokens_seen(candidate, random_inputs(T=T, S=S), offset, words)):
             expect_equal(got, list(range(offset + row + 1)), f"{words}: the tokens whose latent changes row {row}")
-    offset_by_name_and_left_out(candidate, (*_inputs(T=2, S=4), 0.5), "2 rows, 4 tokens")
+    offset_by_name_and_left_out(candidate, (*random_inputs(T=2, S=4), 0.5), "2 rows, 4 tokens")
 
 
 def _own_queries(candidate: Attention) -> None:
     for T, S, H in ((2, 2, 1), (3, 5, 2), (4, 20, 3)):
-        _case(candidate, _inputs(T=T, S=S, H=H), 0.5, S - T)
+        _case(candidate, random_inputs(T=T, S=S, H=H), 0.5, S - T)
 
 
 def _by_hand(candidate: Attention, scores: Array, values: Array, offset: int) -> Array:
@@ -138,7 +137,7 @@ def _by_hand(candidate: Attention, scores: Array, values: Array, offset: int) ->
 
 def _large(candidate: Attention) -> None:
     for gain in (300.0, 3000.0):
-        inputs = tuple(gain * x if name == "q_nope" else x for name, x in zip(NAMES, _inputs(S=4)))
+        inputs = tuple(gain * x if name == "q_nope" else x for name, x in zip(NAMES, random_inputs(S=4)))
         _case(candidate, inputs, 1.0, 3, f"; queries {gain:,.0f} times larger")
     large_scores(lambda *given: _by_hand(candidate, *given))
 
@@ -148,7 +147,7 @@ def _mask_holds(candidate: Attention) -> None:
 
 
 def _every_digit(candidate: Attention) -> None:
-    inputs = _inputs(T=2, S=6, H=3)
+    inputs = random_inputs(T=2, S=6, H=3)
     every_digit(_answer(candidate, inputs, 0.4, 4), ORACLE(*inputs, 0.4, 4), _words(inputs, 4), 1e-12)
 
 
@@ -231,8 +230,3 @@ MLA_ABSORBED = Exercise(
     ],
     alternatives=[answers.absorbed, answers.head_by_head, answers.one_wide_head, answers.three_at_once],
 )  # fmt: skip
-
-
-def inputs_by_name(**shape: int) -> dict[str, Any]:
-    """Random arrays under the names of the arguments, for tests."""
-    return dict(zip(NAMES, _inputs(**shape)))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import html
 
-from mini_engine.course.figures import BLUE, GREY, ORANGE
+from mini_engine.course.figures import BLUE, ORANGE
 
 INK, PAPER, PALE = "#1F2933", "#FFFFFF", "#EAF2F8"
-DEEP, WARM, SOFT = BLUE, ORANGE, GREY
+DEEP, WARM = BLUE, ORANGE
 
 
 def sheet(width: int, height: int, *shapes: str) -> str:
