@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from mini_engine import __version__, progress, simulate_command
@@ -98,9 +98,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"mini-engine {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    generate = commands.add_parser("generate", help="continue a prompt", description="Continue a prompt.")
-    generate.set_defaults(run=run_generate)
-    add = generate.add_argument
+    def command(name: str, run: Callable[..., int], help: str, description: str) -> argparse.ArgumentParser:
+        added = commands.add_parser(name, help=help, description=description)
+        added.set_defaults(run=run)
+        return added
+
+    add = command("generate", run_generate, "continue a prompt", "Continue a prompt.").add_argument
     add("prompt", nargs="?", help="the text to continue; standard input when it is - or missing")
     add(
         "--model",
@@ -121,37 +124,23 @@ def _parser() -> argparse.ArgumentParser:
     add("--chat", action="store_true", help="the prompt is a message to answer, not a text to continue")
     add("--json", action="store_true", help="print one JSON object at the end instead of the text as it comes")
 
-    sizing = commands.add_parser(
-        "size", help="size a model on a GPU", description="What fits, how fast a step can be, and the arithmetic."
+    words = "size a model on a GPU", "What fits, how fast a step can be, and the arithmetic."
+    size_command.add_arguments(command("size", size_command.run, *words))
+    words = (
+        "serve a trace on a simulated GPU",
+        "Serve a trace with the engine's scheduler and cache on a simulated GPU.",
     )
-    size_command.add_arguments(sizing)
-    sizing.set_defaults(run=size_command.run)
+    simulate_command.add_arguments(command("simulate", simulate_command.run, *words))
 
-    simulating = commands.add_parser(
-        "simulate",
-        help="serve a trace on a simulated GPU",
-        description="Serve a trace with the engine's scheduler and cache on a simulated GPU.",
-    )
-    simulate_command.add_arguments(simulating)
-    simulating.set_defaults(run=simulate_command.run)
-
-    download = commands.add_parser("download", help="fetch a model", description="Fetch a model.")
-    download.set_defaults(run=run_download)
+    download = command("download", run_download, "fetch a model", "Fetch a model.")
     names = (DEFAULT_MODEL, *SMALL_MODELS)  # the small ones are there already, and who asks is told so
     download.add_argument("model", choices=names, help=f"{DEFAULT_MODEL} is SmolLM2-135M-Instruct, 93 MB, Apache-2.0")
 
-    progressing = commands.add_parser(
-        "progress",
-        help="see which exercises pass",
-        description="See which exercises pass, as your notebooks were saved.",
-    )
-    progress.add_arguments(progressing)
-    progressing.set_defaults(run=progress.run)
+    words = "see which exercises pass", "See which exercises pass, as your notebooks were saved."
+    progress.add_arguments(command("progress", progress.run, *words))
 
-    doctor = commands.add_parser(
-        "doctor", help="check the environment", description="Check the environment and say what to do about each fault."
-    )
-    doctor.set_defaults(run=run_doctor)
+    words = "check the environment", "Check the environment and say what to do about each fault."
+    doctor = command("doctor", run_doctor, *words)
     doctor.add_argument("--json", action="store_true", help="print the checks as JSON")
     return parser
 
