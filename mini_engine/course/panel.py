@@ -19,7 +19,7 @@ def panel(draw: Callable[..., str], *, width: float = 6.4, height: float = 3.2, 
         batch=(8, 1, 64)            a slider: start, lowest, highest (and a step: (8, 1, 64, 1)); floats give a float slider
         seq_len=[128, 256, 512]     a slider over these values, starting at the first
         seq_len={256: [128, 256]}   the same, starting at the key
-        dtype=["fp16", "int8"]      a drop-down for words
+        dtype=["fp16", "int8"]      the same for words
         causal=True                 a box to tick
         anything=an ipywidget       as it is
     ValueError for a control that cannot be read. In viewers without a kernel the panel is a still picture; so is it in the

@@ -74,9 +74,9 @@ def _control(name: str, given: Any) -> W.Widget:
         return W.Checkbox(value=given, **look)
     if isinstance(given, dict) and len(given) == 1:
         (start, options), *_ = given.items()
-        return _choice(list(options), start, look, late)
+        return _choice(list(options), start, late)
     if isinstance(given, list) and given:
-        return _choice(given, given[0], look, late)
+        return _choice(given, given[0], late)
     if isinstance(given, tuple) and len(given) in (3, 4) and all(isinstance(n, (int, float)) for n in given):
         whole = all(isinstance(n, int) for n in given)
         start, low, high, step = given if len(given) == 4 else (*given, 1 if whole else (given[2] - given[1]) / 100)
@@ -86,9 +86,9 @@ def _control(name: str, given: Any) -> W.Widget:
     raise ValueError(f"panel: cannot make a control of {name}={given!r}; see help(panel) for what it takes")
 
 
-def _choice(options: list[Any], start: Any, look: dict[str, Any], late: dict[str, Any]) -> W.Widget:
+def _choice(options: list[Any], start: Any, late: dict[str, Any]) -> W.Widget:
+    """A slider for words too: in a drop-down list JupyterLab takes the arrow keys for itself, and goes to another cell."""
     if start not in options:
         raise ValueError(f"panel: the start {start!r} is not one of the options {options}")
-    if all(isinstance(option, str) for option in options):
-        return W.Dropdown(options=options, value=start, **look)
-    return W.SelectionSlider(options=[(f"{o:,}", o) for o in options], value=start, **late)
+    labels = [option if isinstance(option, str) else f"{option:,}" for option in options]
+    return W.SelectionSlider(options=list(zip(labels, options)), value=start, **late)

@@ -1,4 +1,5 @@
-"""Every lesson in a real JupyterLab: it runs to its end, and its sliders move words and picture together.
+"""Every lesson in a real JupyterLab: it runs to its end, its panels are worked by keyboard alone, every picture says what it
+shows, and nothing but long lines of code scrolls sideways.
 
 Of the Chinese notebooks, whose code cells are those of the English ones (tests/notebooks), one is run on every push, the
 others in `make test-all`.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import nbformat
 import pytest
 
 from tests.browser.lab import CHROMIUM_ARGUMENTS, ERROR, Lab
+from tests.page_images import Images
 from tools.build_lessons import main
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +29,17 @@ STORED = sorted(
 )
 FIXTURES = ["lessons/98_fixture.ipynb", "lessons/zh/98_fixture.ipynb"]
 CHINESE_ON_EVERY_PUSH = "lessons/zh/00_start_here.ipynb"  # the shortest
+
+CONTROLS = ".noUi-handle, select, input, textarea, button"
+KEYS = {"slider": ("ArrowRight", "ArrowLeft"), "checkbox": (" ",)}
+VALUE = """control => control.type === 'checkbox' ? String(control.checked)
+                    : control.closest('.widget-slider').querySelector('.widget-readout').textContent"""
+LOOK = """control => { const {outline, boxShadow, borderColor, backgroundColor} = getComputedStyle(control);
+                       return [outline, boxShadow, borderColor, backgroundColor].join(); }"""
+WIDER = """notebook => [document.documentElement, ...notebook.querySelectorAll('*')].filter(box =>
+             box.clientWidth && box.scrollWidth > box.clientWidth + 1 && !box.classList.contains('cm-scroller') &&
+             (box === document.documentElement || ['auto', 'scroll'].includes(getComputedStyle(box).overflowX))
+           ).map(box => box.textContent.trim().slice(0, 80))"""
 
 pytestmark = pytest.mark.browser
 
@@ -88,10 +101,11 @@ def numbers(text: str) -> set[float]:
     return {float(n.replace(",", "")) for n in re.findall(r"\d(?:[\d,]*\d)?(?:\.\d+)?", text)}
 
 
-def what_it_shows(panel: Any) -> tuple[str, str, str]:
-    """The words, the alternative text and the picture of a panel."""
-    image = panel.locator(".widget-html img").first  # films side by side: the first one's words tell of all
-    return panel.locator("p[role=status]").inner_text(), image.get_attribute("alt"), image.get_attribute("src")
+def what_it_shows(panel: Any) -> tuple[str, str, list[str]]:
+    """The words, the alternative texts and the pictures of a panel."""
+    images = panel.locator(".widget-html img").all()
+    alt = "\n".join(image.get_attribute("alt") for image in images)
+    return panel.locator("p[role=status]").inner_text(), alt, [image.get_attribute("src") for image in images]
 
 
 def is_slow(path: str) -> bool:
@@ -99,7 +113,7 @@ def is_slow(path: str) -> bool:
 
 
 @pytest.mark.parametrize("path", [pytest.param(p, marks=[pytest.mark.slow] if is_slow(p) else []) for p in STORED])
-def test_lesson_runs_and_its_sliders_work(path: str, lab: Lab, page: Any) -> None:
+def test_lesson_runs_and_its_panels_work(path: str, lab: Lab, page: Any) -> None:
     notebook = nbformat.read(lab.root / path, as_version=4)  # before JupyterLab saves it, perhaps half run
     lab.open(page, path)
     lab.run_all(page)
@@ -116,36 +130,75 @@ def test_lesson_runs_and_its_sliders_work(path: str, lab: Lab, page: Any) -> Non
         panels.nth(len(widgets) - 1).wait_for()
     assert panels.count() == len(widgets)
     for number in range(len(widgets)):
-        move_each_slider(panels.nth(number), page)
+        work_by_keyboard(panels.nth(number), page)
         panels.nth(number).scroll_into_view_if_needed()
         shot(page, path, f"panel{number}")
+    shown = page.locator(".jp-Notebook")
+    assert Images(shown.inner_html()).untold() == []
+    assert shown.evaluate(WIDER) == [], "wider than the page: it scrolls sideways"
     assert page.locator(ERROR).all_inner_texts() == []
     assert page.page_errors == []
 
 
-def move_each_slider(panel: Any, page: Any) -> None:
-    """One key press on each slider: its new value stands in the words and in the alternative text, and the picture is another."""
-    rows = panel.locator(".widget-slider")
-    assert rows.count(), "a panel without a slider"
-    for number in range(rows.count()):
-        row, label = rows.nth(number), rows.nth(number).locator(".widget-readout")
-        before, value = what_it_shows(panel), label.inner_text()
-        row.locator(".noUi-handle").focus()
-        for key in ("ArrowRight", "ArrowLeft"):  # at its upper end a slider moves left only
-            page.keyboard.press(key)
-            page.wait_for_timeout(100)
-            if label.inner_text() != value:
+def work_by_keyboard(panel: Any, page: Any) -> None:
+    """From the cell, Tab leads to each control in turn, and one can see where one is. The keys of a control move words and
+    picture together.
+    """
+    panel.locator("xpath=ancestor::*[contains(@class, 'jp-CodeCell')]").evaluate("cell => cell.focus()")
+    controls = panel.locator(CONTROLS)
+    assert controls.count(), "a panel without a control"
+    for number in range(controls.count()):
+        control = controls.nth(number)
+        without_focus = control.evaluate(LOOK)
+        for _ in range(
+            4
+        ):  # the cell's own buttons come first, and after a slider its number, where one may type another
+            page.keyboard.press("Tab")
+            if control.evaluate("control => control === document.activeElement"):
                 break
-        assert label.inner_text() != value, "the slider does not move"
-        panel.locator("p[role=status]").filter(has_not_text=before[0]).wait_for()
-        words, alt, picture = what_it_shows(panel)
-        assert words == alt
-        assert numbers(label.inner_text()) <= numbers(words), "the words do not name the new value"
-        assert picture != before[2]
-        assert (
-            panel.locator(".widget-html img").first.evaluate("image => image.decode().then(() => image.naturalWidth)")
-            > 300
+        assert control.evaluate("control => control === document.activeElement"), (
+            f"Tab does not lead to control {number}"
         )
+        page.wait_for_timeout(50)
+        assert control.evaluate(LOOK) != without_focus, f"control {number} looks the same with the focus"
+        kind = control.evaluate("control => control.type || 'slider'")
+        if kind == "text":
+            type_another(panel, page, control)
+        else:
+            press_once(panel, page, control, KEYS[kind])
+
+
+def press_once(panel: Any, page: Any, control: Any, keys: Sequence[str]) -> None:
+    """The first of the keys that changes the control (at its upper end a slider moves left only): the new value stands in the
+    words and in the alternative text, and the picture is another.
+    """
+    before, old = what_it_shows(panel), control.evaluate(VALUE)
+    for key in keys:
+        page.keyboard.press(key)
+        page.wait_for_timeout(100)
+        if control.evaluate(VALUE) != old:
+            break
+    new = control.evaluate(VALUE)
+    assert new != old, f"{keys} change nothing"
+    panel.locator("p[role=status]").filter(has_not_text=before[0]).wait_for()
+    words, alt, pictures = what_it_shows(panel)
+    assert words == alt
+    if keys is KEYS["slider"]:
+        assert numbers(new) <= numbers(words) if numbers(new) else new in words, "the words do not name the new value"
+    assert pictures != before[2]
+    for image in panel.locator(".widget-html img").all():
+        assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 300
+
+
+def type_another(panel: Any, page: Any, control: Any) -> None:
+    """Another text changes the words, the old one brings them back."""
+    before, old = what_it_shows(panel), control.input_value()
+    for text, wanted in (("80e9", {"has_not_text": before[0]}), (old, {"has_text": before[0]})):
+        page.keyboard.press("ControlOrMeta+a")
+        page.keyboard.type(text) if text else page.keyboard.press("Delete")
+        page.keyboard.press("Enter")
+        panel.locator("p[role=status]").filter(**wanted).wait_for()
+    assert what_it_shows(panel) == before
 
 
 def test_final_numbers_after_many_presses(lab: Lab, page: Any) -> None:

@@ -110,7 +110,7 @@ def test_kinds_of_control() -> None:
     kinds = {name: type(control).__name__ for name, control in shown.controls.items()}
     assert kinds == {
         "whole": "IntSlider", "part": "FloatSlider", "some": "SelectionSlider", "from_here": "SelectionSlider",
-        "words": "Dropdown", "tick": "Checkbox", "own": "IntSlider",
+        "words": "SelectionSlider", "tick": "Checkbox", "own": "IntSlider",
     }  # fmt: skip
     assert shown.controls["whole"].step == 2
     assert slider.description == "own"

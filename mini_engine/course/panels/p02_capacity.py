@@ -42,7 +42,7 @@ def controls(model: str = "llama-3-70b", params: str = "") -> dict[str, Any]:
         "model": W.Combobox(
             value=model, options=list_models(), ensure_option=False, placeholder="a name, or path/to/config.json", **wide
         ),
-        "gpu": W.Dropdown(value="h100-sxm", options=list_gpus(), description="gpu", style=wide["style"], layout=wide["layout"]),
+        "gpu": {"h100-sxm": list_gpus()},
         "tp": {2: [1, 2, 4, 8, 16]},
         "dtype": ["bf16", "fp8"],
         "kv_dtype": ["bf16", "fp8", "fp32"],
