@@ -1055,28 +1055,33 @@ for batch in (1, 3, 32):
 #
 # Names as of 2026, in the main branches.
 #
-# | here | vLLM | SGLang | FlashInfer |
-# |---|---|---|---|
-# | `gqa_decode` | `triton_unified_attention.py` | `decode_attention.py`, `_fwd_grouped_kernel_stage1` | `BatchDecodeWithPagedKVCacheWrapper` |
-# | a program a head | `triton_decode_attention.py`, `_fwd_kernel_stage1` | `_fwd_kernel_stage1` | |
-# | `write_kv` | `reshape_and_cache_flash` | `set_kv_buffer` | `append_paged_kv_cache` |
-# | the table | `block_table`, an entry a block | `kv_indices`, an entry a token | `indices`, an entry a page |
-# | `BLOCK_H` | `BLOCK_M`, at least 16 | `BLOCK_H`, 16 | |
+# | here | vLLM | SGLang |
+# |---|---|---|
+# | `gqa_decode` | `triton_unified_attention.py` | `decode_attention.py`, `_fwd_grouped_kernel_stage1` |
+# | a program a head | `triton_decode_attention.py`, `_fwd_kernel_stage1` | `_fwd_kernel_stage1` |
+# | `write_kv` | `reshape_and_cache_flash` | `set_kv_buffer` |
+# | the table | `block_table`, an entry a block | `kv_indices`, an entry a token |
+# | `BLOCK_H` | `BLOCK_M`, at least 16 | `BLOCK_H`, 16 |
+#
+# FlashInfer reads with `BatchDecodeWithPagedKVCacheWrapper` and writes with `append_paged_kv_cache`. Its table is `indices`, an
+# entry a page.
 
-# %% [markdown] lang="zh" en="acaea96d"
+# %% [markdown] lang="zh" en="2ca57cb5"
 # 序列少的时候。只有一个长请求，就只有 8 个处理器有活干，其余的都闲着。第 11 课会把它的上下文切成几段。
 #
 # ## 在生产系统中
 #
 # 名称以 2026 年的 main 分支为准。
 #
-# | 本课 | vLLM | SGLang | FlashInfer |
-# |---|---|---|---|
-# | `gqa_decode` | `triton_unified_attention.py` | `decode_attention.py`、`_fwd_grouped_kernel_stage1` | `BatchDecodeWithPagedKVCacheWrapper` |
-# | 一个头一个 program | `triton_decode_attention.py`、`_fwd_kernel_stage1` | `_fwd_kernel_stage1` | |
-# | `write_kv` | `reshape_and_cache_flash` | `set_kv_buffer` | `append_paged_kv_cache` |
-# | 块表 | `block_table`，每块一项 | `kv_indices`，每个 token 一项 | `indices`，每页一项 |
-# | `BLOCK_H` | `BLOCK_M`，至少 16 | `BLOCK_H`，16 | |
+# | 本课 | vLLM | SGLang |
+# |---|---|---|
+# | `gqa_decode` | `triton_unified_attention.py` | `decode_attention.py`、`_fwd_grouped_kernel_stage1` |
+# | 一个头一个 program | `triton_decode_attention.py`、`_fwd_kernel_stage1` | `_fwd_kernel_stage1` |
+# | `write_kv` | `reshape_and_cache_flash` | `set_kv_buffer` |
+# | 块表 | `block_table`，每块一项 | `kv_indices`，每个 token 一项 |
+# | `BLOCK_H` | `BLOCK_M`，至少 16 | `BLOCK_H`，16 |
+#
+# FlashInfer 用 `BatchDecodeWithPagedKVCacheWrapper` 读，用 `append_paged_kv_cache` 写。它的块表叫 `indices`，每页一项。
 
 # %% [markdown] lang="en" tags=["limits", "question"]
 # > **What this does not show**
