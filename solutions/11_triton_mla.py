@@ -992,7 +992,7 @@ predict("11.bound", value=None)
 #
 # | here | vLLM | SGLang | FlashInfer, FlashMLA |
 # |---|---|---|---|
-# | `mla_decode` | `triton_decode_attention.py`, `_fwd_grouped_kernel_stage1` | `decode_attention.py`, `_fwd_grouped_kernel_stage1` | `BatchMLAPagedAttentionWrapper`, `flash_mla_with_kvcache` |
+# | `mla_decode` | `triton_decode_attention.py`, `_fwd_grouped_kernel_stage1` | `decode_attention.py`, a kernel of the same name | `BatchMLAPagedAttentionWrapper`, `flash_mla_with_kvcache` |
 # | loaded once | `IS_MLA`: `v = tl.trans(k)` | `HAS_MLA`: `v = tl.trans(k)` | FlashMLA: `k_cache` alone |
 # | `combine` | `_fwd_kernel_stage2` | `_fwd_kernel_stage2` | `merge_states` |
 # | `num_splits` | from the longest context; 1 for the same bits in any batch | `num_kv_splits`, one for each request, or one for all | planned before the launch |
@@ -1026,14 +1026,14 @@ predict("11.bound", value=None)
 #
 # </details>
 
-# %% [markdown] lang="zh" en="c0de9ba5"
+# %% [markdown] lang="zh" en="e40c2295"
 # ## 在生产系统中
 #
 # 名称以 2026 年的 main 分支为准。
 #
 # | 本课 | vLLM | SGLang | FlashInfer、FlashMLA |
 # |---|---|---|---|
-# | `mla_decode` | `triton_decode_attention.py`，`_fwd_grouped_kernel_stage1` | `decode_attention.py`，`_fwd_grouped_kernel_stage1` | `BatchMLAPagedAttentionWrapper`，`flash_mla_with_kvcache` |
+# | `mla_decode` | `triton_decode_attention.py`，`_fwd_grouped_kernel_stage1` | `decode_attention.py`，内核同名 | `BatchMLAPagedAttentionWrapper`，`flash_mla_with_kvcache` |
 # | 加载一次 | `IS_MLA`：`v = tl.trans(k)` | `HAS_MLA`：`v = tl.trans(k)` | FlashMLA：只有 `k_cache` |
 # | `combine` | `_fwd_kernel_stage2` | `_fwd_kernel_stage2` | `merge_states` |
 # | `num_splits` | 由最长的上下文决定；要求结果逐位不随 batch 变化时，固定为 1 | `num_kv_splits`，每个请求一个，或者共用一个 | 启动之前先规划 |
