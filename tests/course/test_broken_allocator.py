@@ -9,7 +9,7 @@ import pytest
 from mini_engine.course.broken_allocator import BlockAllocator
 from mini_engine.course.defects import DEFECTS
 from mini_engine.course.defects.allocator_mends import ALLOCATOR_MENDS
-from mini_engine.course.defects.allocator_scenarios import ALLOCATOR_SCENARIOS, ERRORS
+from mini_engine.course.defects.allocator_scenarios import ALLOCATOR_SCENARIOS
 from mini_engine.course.defects.benches import AllocatorBench
 from mini_engine.course.defects.labs import allocator_works
 from tests.course.engine_benches import EngineBench
@@ -30,7 +30,7 @@ def test_the_engine_does_not_have_it(name: str) -> None:
 
 @each_defect
 def test_the_broken_allocator_has_it(name: str) -> None:
-    error = ERRORS.get(name, AssertionError)
+    error = ALLOCATOR_SCENARIOS.errors.get(name, AssertionError)
     with pytest.raises(error) as caught:
         ALLOCATOR_SCENARIOS[name](AllocatorBench)
     assert caught.type is error

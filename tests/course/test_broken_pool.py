@@ -11,7 +11,7 @@ from mini_engine.course.defects import DEFECTS
 from mini_engine.course.defects.benches import PoolBench
 from mini_engine.course.defects.labs import pool_works
 from mini_engine.course.defects.pool_mends import POOL_MENDS
-from mini_engine.course.defects.pool_scenarios import ERRORS, POOL_SCENARIOS
+from mini_engine.course.defects.pool_scenarios import POOL_SCENARIOS
 from tests.course.engine_benches import EnginePoolBench
 
 each_defect = pytest.mark.parametrize("name", POOL_SCENARIOS)
@@ -31,7 +31,7 @@ def test_the_engine_does_not_have_it(name: str) -> None:
 
 @each_defect
 def test_the_broken_pool_has_it(name: str) -> None:
-    error = ERRORS.get(name, AssertionError)
+    error = POOL_SCENARIOS.errors.get(name, AssertionError)
     with pytest.raises(error) as caught:
         POOL_SCENARIOS[name](PoolBench)
     assert caught.type is error

@@ -1,34 +1,21 @@
 """The shortest way to each defect of the broken allocator: scenario(make) raises where it is, and returns where it is not.
 
-make(num_blocks, block_size, weak_names=False) gives a bench, see `benches`. `ERRORS` has those scenarios that end, on the
-broken allocator, in another error than AssertionError.
+make(num_blocks, block_size, weak_names=False) gives a bench, see `benches`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from mini_engine.course.defects.benches import refused
+from mini_engine.course.defects.scenario import Scenarios
 from mini_engine.course.expect import expect, expect_equal
 
-Scenario = Callable[[Any], None]
-ALLOCATOR_SCENARIOS: dict[str, Scenario] = {}
-ERRORS: dict[str, type[Exception]] = {}
+ALLOCATOR_SCENARIOS = Scenarios()
 
 
-def _shows(name: str, error: type[Exception] = AssertionError) -> Callable[[Scenario], Scenario]:
-    def enter(scenario: Scenario) -> Scenario:
-        ALLOCATOR_SCENARIOS[name] = scenario
-        if error is not AssertionError:
-            ERRORS[name] = error
-        return scenario
-
-    return enter
-
-
-@_shows("a second release goes unnoticed")
+@ALLOCATOR_SCENARIOS.shows("a second release goes unnoticed")
 def _second_release(make: Any) -> None:
     bench = make(2, 4)
     bench.start("a", [1, 2])
@@ -37,7 +24,7 @@ def _second_release(make: Any) -> None:
     expect_equal(bench.counts(), [0, 0], "start a, release a, release a again: the counts of both blocks")
 
 
-@_shows("a late release takes a block from its new owner")
+@ALLOCATOR_SCENARIOS.shows("a late release takes a block from its new owner")
 def _late_release(make: Any) -> None:
     bench = make(1, 4)
     bench.start("a", [1, 2])
@@ -48,7 +35,7 @@ def _late_release(make: Any) -> None:
     expect(refused(lambda: bench.start("c", [7])), case, expected="MemoryError: b has the block", got="c has it, too")
 
 
-@_shows("a released sequence still has its blocks")
+@ALLOCATOR_SCENARIOS.shows("a released sequence still has its blocks")
 def _stale_table(make: Any) -> None:
     bench = make(1, 4)
     bench.start("a", [1, 2])
@@ -58,7 +45,7 @@ def _stale_table(make: Any) -> None:
     expect_equal(bench.contents("b"), [5, 6], "1 block: start a, release a, start b, append 99 to a: b's tokens")
 
 
-@_shows("an empty prompt cannot grow", IndexError)
+@ALLOCATOR_SCENARIOS.shows("an empty prompt cannot grow", IndexError)
 def _empty_prompt(make: Any) -> None:
     bench = make(2, 4)
     bench.start("a", [])
@@ -66,7 +53,7 @@ def _empty_prompt(make: Any) -> None:
     expect_equal(bench.contents("a"), [1], "start a with no tokens, append 1: a's tokens")
 
 
-@_shows("nobody can ask first", AttributeError)
+@ALLOCATOR_SCENARIOS.shows("nobody can ask first", AttributeError)
 def _ask_first(make: Any) -> None:
     bench = make(2, 4)
     answers = [bench.can_start(range(length)) for length in (0, 8, 9)]
@@ -74,7 +61,7 @@ def _ask_first(make: Any) -> None:
     expect_equal(bench.num_free, 2, "free blocks after asking")
 
 
-@_shows("nothing can be shared on purpose", AttributeError)
+@ALLOCATOR_SCENARIOS.shows("nothing can be shared on purpose", AttributeError)
 def _fork(make: Any) -> None:
     bench = make(2, 4)
     bench.start("a", [1, 2])
@@ -85,7 +72,7 @@ def _fork(make: Any) -> None:
     expect_equal([bench.contents("a"), bench.contents("b")], [[1, 2, 4], [1, 2, 3]], case)
 
 
-@_shows("a copy gives up the shared block first")
+@ALLOCATOR_SCENARIOS.shows("a copy gives up the shared block first")
 def _copy_order(make: Any) -> None:
     bench = make(1, 4)
     bench.start("a", [1, 2])
@@ -97,7 +84,7 @@ def _copy_order(make: Any) -> None:
         expect_equal(bench.counts(), [2], f"{case}: holders of the block")
 
 
-@_shows("nobody is told of a copy")
+@ALLOCATOR_SCENARIOS.shows("nobody is told of a copy")
 def _copy_told(make: Any) -> None:
     bench = make(2, 4)
     bench.start("a", [1, 2])
@@ -108,7 +95,7 @@ def _copy_told(make: Any) -> None:
     )
 
 
-@_shows("a refused prompt keeps what it took")
+@ALLOCATOR_SCENARIOS.shows("a refused prompt keeps what it took")
 def _no_rollback(make: Any) -> None:
     bench = make(4, 4)
     bench.start("a", range(9))
@@ -119,7 +106,7 @@ def _no_rollback(make: Any) -> None:
     expect_equal(bench.counts(), [0] * 4, f"{case}, which is refused: counts")
 
 
-@_shows("blocks filled by decoding are lost to the cache")
+@ALLOCATOR_SCENARIOS.shows("blocks filled by decoding are lost to the cache")
 def _decode_filled(make: Any) -> None:
     bench = make(8, 4)
     bench.start("a", [1, 2, 3])
@@ -129,7 +116,7 @@ def _decode_filled(make: Any) -> None:
     expect_equal(bench.look_up([1, 2, 3, 4, 9]), 4, case)
 
 
-@_shows("the head of a prompt goes first")
+@ALLOCATOR_SCENARIOS.shows("the head of a prompt goes first")
 def _head_first(make: Any) -> None:
     bench = make(4, 2)
     bench.start("a", range(8))
@@ -139,7 +126,7 @@ def _head_first(make: Any) -> None:
     expect_equal(bench.look_up(range(9)), 6, case)
 
 
-@_shows("a full hit leaves nothing to compute")
+@ALLOCATOR_SCENARIOS.shows("a full hit leaves nothing to compute")
 def _full_hit(make: Any) -> None:
     bench = make(4, 4)
     bench.start("a", range(8))
@@ -147,14 +134,14 @@ def _full_hit(make: Any) -> None:
     expect_equal(bench.start("b", range(8)), 4, "blocks of 4: the same 8 tokens twice; tokens found the second time")
 
 
-@_shows("a block is found before it is computed")
+@ALLOCATOR_SCENARIOS.shows("a block is found before it is computed")
 def _too_early(make: Any) -> None:
     bench = make(8, 4)
     bench.start("a", range(16), computed=False)
     expect_equal(bench.look_up(range(9)), 0, "start a, compute nothing yet: tokens of a's prompt that are found")
 
 
-@_shows("a token out of range stops halfway", OverflowError)
+@ALLOCATOR_SCENARIOS.shows("a token out of range stops halfway", OverflowError)
 def _odd_token(make: Any) -> None:
     for bad in (2**70, -(2**70)):
         bench = make(4, 2)
@@ -163,14 +150,14 @@ def _odd_token(make: Any) -> None:
         expect_equal(bench.num_free, 4, f"{case}, which is refused: free blocks")
 
 
-@_shows("a name is believed")
+@ALLOCATOR_SCENARIOS.shows("a name is believed")
 def _collision(make: Any) -> None:
     bench = make(4, 2, weak_names=True)
     bench.start("a", [1, 2, 9])
     expect_equal(bench.look_up([3, 7, 9]), 0, "1, 2 is cached, and 3, 7 has the same name: tokens found of 3, 7, 9")
 
 
-@_shows("one cache for all tenants", TypeError)
+@ALLOCATOR_SCENARIOS.shows("one cache for all tenants", TypeError)
 def _salt(make: Any) -> None:
     bench = make(4, 2)
     bench.start("a", [1, 2, 9], cache_salt="ann")
@@ -178,7 +165,7 @@ def _salt(make: Any) -> None:
     expect_equal(found, [2, 0], "ann's prompt is cached: tokens found of the same prompt by ann, by bob")
 
 
-@_shows("an evicted twin takes the name along")
+@ALLOCATOR_SCENARIOS.shows("an evicted twin takes the name along")
 def _twins(make: Any) -> None:
     bench = make(8, 2)
     bench.start("a", [1, 2, 3, 4, 5])
@@ -191,7 +178,7 @@ def _twins(make: Any) -> None:
     expect_equal(bench.look_up([1, 2, 3, 4, 5]), 4, case)
 
 
-@_shows("blank blocks wait behind cached ones")
+@ALLOCATOR_SCENARIOS.shows("blank blocks wait behind cached ones")
 def _blank_last(make: Any) -> None:
     bench = make(3, 4)
     bench.start("a", [1, 2, 3, 4])

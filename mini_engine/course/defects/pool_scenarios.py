@@ -1,12 +1,10 @@
 """The shortest way to each defect of the broken pool: scenario(make) raises where it is, and returns where it is not.
 
-make(num_blocks=8, block_size=4, layers=1) gives a bench with 2 heads of size 4, see `benches`. `ERRORS` has those scenarios
-that end, on the broken pool, in another error than AssertionError.
+make(num_blocks=8, block_size=4, layers=1) gives a bench with 2 heads of size 4, see `benches`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -14,21 +12,10 @@ import numpy as np
 
 from mini_engine.attention import decode_attention
 from mini_engine.course.defects.benches import refused
+from mini_engine.course.defects.scenario import Scenarios
 from mini_engine.course.expect import expect, expect_close
 
-Scenario = Callable[[Any], None]
-POOL_SCENARIOS: dict[str, Scenario] = {}
-ERRORS: dict[str, type[Exception]] = {}
-
-
-def _shows(name: str, error: type[Exception] = AssertionError) -> Callable[[Scenario], Scenario]:
-    def enter(scenario: Scenario) -> Scenario:
-        POOL_SCENARIOS[name] = scenario
-        if error is not AssertionError:
-            ERRORS[name] = error
-        return scenario
-
-    return enter
+POOL_SCENARIOS = Scenarios()
 
 
 def _numbers(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -49,7 +36,7 @@ def _expect_keys(bench: Any, name: str, want: np.ndarray, case: str, layer: int 
     expect_close(bench.peek(name, len(want), layer)[0], want, case, rtol=0, same_dtype=False)
 
 
-@_shows("nothing can be read back", AttributeError)
+@POOL_SCENARIOS.shows("nothing can be read back", AttributeError)
 def _read(make: Any) -> None:
     q = np.random.default_rng(1).normal(size=(4, 4))
     for n in (1, 3, 4, 5, 9):
@@ -58,7 +45,7 @@ def _read(make: Any) -> None:
         expect_close(bench.attend("a", q, 0.5, n), want, f"attention over {n} tokens in blocks of 4", same_dtype=False)
 
 
-@_shows("nothing is ever given back", AttributeError)
+@POOL_SCENARIOS.shows("nothing is ever given back", AttributeError)
 def _free(make: Any) -> None:
     bench = make(num_blocks=1)
     for name in "abc":
@@ -66,20 +53,20 @@ def _free(make: Any) -> None:
         bench.free(name)
 
 
-@_shows("a larger pool is slower")
+@POOL_SCENARIOS.shows("a larger pool is slower")
 def _slow(make: Any) -> None:
     work = [make(num_blocks=num_blocks).work_of_one_block() for num_blocks in (10, 1000)]
     expect(work[0] == work[1], "take a block of 10, and one of 1000", work=str(work))
 
 
-@_shows("position -1 writes into the last slot")
+@POOL_SCENARIOS.shows("position -1 writes into the last slot")
 def _padding(make: Any) -> None:
     bench, k, v = _filled(make, 8)
     refused(lambda: bench.write("a", -1, k[0] + 100, v[0] + 100), (ValueError, IndexError))  # or nothing happens
     _expect_keys(bench, "a", k, "write 8 tokens, then one at position -1: the keys")
 
 
-@_shows("a wrong shape is spread over the heads")
+@POOL_SCENARIOS.shows("a wrong shape is spread over the heads")
 def _shape(make: Any) -> None:
     for wrong in (np.array(3.0), np.ones(4), np.ones((1, 4)), np.ones((2, 1))):
         bench, _, v = _filled(make, 1, room=2)
@@ -87,13 +74,13 @@ def _shape(make: Any) -> None:
         expect(refused(partial(bench.write, "a", 1, wrong, v[0]), ValueError), case, expected="ValueError")
 
 
-@_shows("a table cannot grow", IndexError)
+@POOL_SCENARIOS.shows("a table cannot grow", IndexError)
 def _grow(make: Any) -> None:
     bench, k, _ = _filled(make, 9, room=4)
     _expect_keys(bench, "a", k, "room for 4 tokens, 9 written: the keys")
 
 
-@_shows("numbers come back rounded")
+@POOL_SCENARIOS.shows("numbers come back rounded")
 def _precision(make: Any) -> None:
     bench, third = make(), np.full((2, 4), 1 / 3)
     bench.add("a", 1)
@@ -101,7 +88,7 @@ def _precision(make: Any) -> None:
     _expect_keys(bench, "a", third[None], "write 1/3 in float64: the key")
 
 
-@_shows("one layer for a whole model")
+@POOL_SCENARIOS.shows("one layer for a whole model")
 def _layers(make: Any) -> None:
     bench, (k, v) = make(layers=2), _numbers(2)
     bench.add("a", 1)
@@ -110,7 +97,7 @@ def _layers(make: Any) -> None:
     _expect_keys(bench, "a", k[:1], "write one token in layer 0, then in layer 1: layer 0's key")
 
 
-@_shows("the values are the keys")
+@POOL_SCENARIOS.shows("the values are the keys")
 def _values(make: Any) -> None:
     for n in (1, 9):
         bench, k, v = _filled(make, n)
@@ -118,14 +105,14 @@ def _values(make: Any) -> None:
         expect_close(bench.peek("a", n)[1], v, f"write {n} token{'s' * (n > 1)}: the values", rtol=0, same_dtype=False)
 
 
-@_shows("no branch can be made", AttributeError)
+@POOL_SCENARIOS.shows("no branch can be made", AttributeError)
 def _branch(make: Any) -> None:
     bench, k, _ = _filled(make, 5)
     bench.fork("a", "b")
     _expect_keys(bench, "b", k, "fork b from a: b's keys")
 
 
-@_shows("a write to a shared block changes the sibling")
+@POOL_SCENARIOS.shows("a write to a shared block changes the sibling")
 def _sibling(make: Any) -> None:
     bench, k, _ = _filled(make, 5, room=6)
     bench.share("a", "b")
