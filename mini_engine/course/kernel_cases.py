@@ -15,20 +15,6 @@ from mini_engine.course.kernel_compile import compiles
 from mini_engine.course.kernel_watch import OffLimits, expect_numbers, launched, numbers, watched
 from mini_engine.kernels import is_interpreted, kernel_device
 
-__all__ = [
-    "FAR",
-    "NOWHERE",
-    "STRIDE",
-    "Cache",
-    "attends",
-    "compiles_decode",
-    "finds_far_blocks",
-    "launched",
-    "numbers",
-    "reserved",
-    "watched",
-]
-
 NOWHERE = 2**31 - 1
 """What stands in table entries that no token needs."""
 FAR = 8

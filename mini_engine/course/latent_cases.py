@@ -11,9 +11,9 @@ import torch
 
 from mini_engine.course.exercises.attention_cases import slow_attention
 from mini_engine.course.expect import expect, in_case
-from mini_engine.course.kernel_cases import FAR, NOWHERE, STRIDE, Cache, launched, numbers, reserved, watched
+from mini_engine.course.kernel_cases import FAR, NOWHERE, STRIDE, Cache, reserved
 from mini_engine.course.kernel_compile import compiles
-from mini_engine.course.kernel_watch import expect_numbers
+from mini_engine.course.kernel_watch import expect_numbers, launched, numbers, watched
 from mini_engine.kernels import is_interpreted, kernel_device
 from mini_engine.kernels.interpreter_hooks import interpreter_hooks
 

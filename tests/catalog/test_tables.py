@@ -6,17 +6,8 @@ import dataclasses
 
 import pytest
 
-from mini_engine.catalog.tables import (
-    GPUSpec,
-    ModelSpec,
-    get_gpu,
-    get_model,
-    list_gpus,
-    list_models,
-    model_from_row,
-    model_row,
-    read_table,
-)
+from mini_engine.catalog.specs import GPUSpec, ModelSpec
+from mini_engine.catalog.tables import get_gpu, get_model, list_gpus, list_models, model_from_row, model_row, read_table
 
 FLAGS = {"yes", "third-party", "partial", "no"}
 

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from mini_engine import EngineConfig, LLMEngine
-from mini_engine.cache.contiguous import RESERVATIONS, BuddyAllocator, FirstFitAllocator, Run
+from mini_engine.cache.contiguous import RESERVATIONS, BuddyAllocator, FirstFitAllocator, Run, count_waste
 from mini_engine.course.check import run
 from mini_engine.course.exercise import INPUTS_UNCHANGED, Exercise, Prediction
 from mini_engine.course.exercises import all_of
@@ -17,7 +17,7 @@ from mini_engine.course.exercises import answers06_holes as answers
 from mini_engine.course.exercises.answers06_waste import slot_by_slot
 from mini_engine.course.own_allocators import HoleListAllocator, JoiningBuddyAllocator
 from mini_engine.course.panels import p06_fragmentation as pictures
-from mini_engine.course.serving_memory import NoModel, count_waste, serve
+from mini_engine.course.serving_memory import NoModel, serve
 from mini_engine.workload import load_trace
 
 EXERCISES = {e.id: e for e in all_of(Exercise, "06")}

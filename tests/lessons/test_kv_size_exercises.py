@@ -11,6 +11,7 @@ from mini_engine.catalog import get_model, list_models
 from mini_engine.course.check import run
 from mini_engine.course.exercise import Prediction
 from mini_engine.course.exercises import find
+from mini_engine.course.exercises.answers02_per_gpu import kv_per_gpu
 from mini_engine.course.exercises.e02_bytes_left import bytes_left
 from mini_engine.course.exercises.e02_concurrency import (
     CONCURRENCY,
@@ -20,7 +21,7 @@ from mini_engine.course.exercises.e02_concurrency import (
     on_the_slide,
 )
 from mini_engine.course.exercises.e02_kv_bytes import KV_BYTES, LLAMA_3_70B, config_of, count_arrays, kv_bytes
-from mini_engine.course.exercises.e02_per_gpu import deal_heads, kv_per_gpu, toy
+from mini_engine.course.exercises.e02_per_gpu import deal_heads, toy
 from mini_engine.course.exercises.whole_numbers import expect_whole
 from mini_engine.geometry import kv_bytes_per_token, kv_bytes_per_token_per_gpu, max_concurrency, params
 from mini_engine.units import DTYPE_BYTES

@@ -18,8 +18,8 @@ from mini_engine.course.exercise import Exercise, Prediction
 from mini_engine.course.exercises import all_of, find
 from mini_engine.course.exercises.answers10_gqa import gqa_decode
 from mini_engine.course.exercises.answers10_write import write_kv
-from mini_engine.course.kernel_cases import Cache, watched
-from mini_engine.course.kernel_watch import OffLimits, StoredTwiceError, UnneededReadError
+from mini_engine.course.kernel_cases import Cache
+from mini_engine.course.kernel_watch import OffLimits, StoredTwiceError, UnneededReadError, watched
 from mini_engine.course.own_kernels import start_kernels, without_kernels
 from mini_engine.course.panels import p10_triton_gqa as pictures
 from mini_engine.course.planted import planted

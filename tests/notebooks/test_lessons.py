@@ -12,8 +12,9 @@ import pytest
 from nbformat import NotebookNode
 
 from tests.notebooks.nbval_runs import ROOT, Runs, failures, runs_here, sanitized
-from tools.lessons.build import build, compare, is_translated, sources, stale
+from tools.lessons.build import build, compare, sources, stale
 from tools.lessons.notebook import FOLDERS, IGNORE, merged_streams
+from tools.lessons.source import is_translated
 
 SOURCES = {path.stem: path for path in sources(ROOT)}
 NOTEBOOKS = {

@@ -9,7 +9,8 @@ import numpy as np
 
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises import answers05_cache as answers
-from mini_engine.course.exercises.answers05_cache import Array, Int8KVCache
+from mini_engine.course.exercises.answers05_cache import Int8KVCache
+from mini_engine.course.exercises.answers05_quantize import Array
 from mini_engine.course.expect import expect, expect_close, expect_equal, fail
 
 

@@ -11,7 +11,8 @@ from mini_engine.course.exercises.answers10_gqa import gqa_decode
 from mini_engine.course.exercises.answers10_paged import paged_decode
 from mini_engine.course.exercises.e10_paged import HALVES, LARGE_SCORES
 from mini_engine.course.expect import expect
-from mini_engine.course.kernel_cases import Cache, attends, compiles_decode, finds_far_blocks, watched
+from mini_engine.course.kernel_cases import Cache, attends, compiles_decode, finds_far_blocks
+from mini_engine.course.kernel_watch import watched
 from mini_engine.course.planted import planted
 from mini_engine.kernels import is_interpreted, paged_gqa_decode
 

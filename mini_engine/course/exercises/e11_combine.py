@@ -11,7 +11,7 @@ import torch
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises import answers11_combine as answers
 from mini_engine.course.expect import expect_close
-from mini_engine.course.kernel_cases import launched, numbers
+from mini_engine.course.kernel_watch import launched, numbers
 from mini_engine.kernels import combine as combine_in_triton
 from mini_engine.kernels import kernel_device
 

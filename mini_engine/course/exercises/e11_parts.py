@@ -13,8 +13,8 @@ import torch
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises.answers11_parts import attend_parts, in_powers_of_e
 from mini_engine.course.expect import expect, expect_close, in_case
-from mini_engine.course.kernel_cases import launched, numbers
 from mini_engine.course.kernel_compile import compiles
+from mini_engine.course.kernel_watch import launched, numbers
 from mini_engine.course.planted import planted
 from mini_engine.kernels import kernel_device
 

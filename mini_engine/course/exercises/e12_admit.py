@@ -6,13 +6,9 @@ import random
 
 from mini_engine.course.exercise import Exercise, Mutant, Property
 from mini_engine.course.exercises import answers12_admit as answers
-from mini_engine.course.exercises.scheduler_cases import (
-    Job,
-    expect_steps,
-    random_jobs,
-    same_as_the_engine,
-)
+from mini_engine.course.exercises.scheduler_cases import expect_steps, random_jobs, same_as_the_engine
 from mini_engine.course.expect import expect_equal
+from mini_engine.course.own_scheduler import Job
 from mini_engine.scheduling import Scheduler
 
 Kind = type[Scheduler]
