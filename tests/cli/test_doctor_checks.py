@@ -126,6 +126,12 @@ def test_memory_is_counted_within_machine_and_container(monkeypatch, available, 
     assert (check.status == "ok") is (free > machine.KERNEL_MEMORY)
 
 
+def test_the_memory_asked_for_holds_every_lesson() -> None:
+    path = Path(__file__).parents[2] / "benchmarks" / "results" / "lesson_costs.json"
+    largest = max(row["peak_bytes"] for row in json.loads(path.read_text())["lessons"].values())
+    assert largest < machine.KERNEL_MEMORY < 2 * largest
+
+
 def test_memory_that_nobody_tells_is_not_judged(monkeypatch) -> None:
     monkeypatch.setattr(machine, "free_memory", lambda: None)
     assert list(machine.check_memory()) == []
