@@ -684,11 +684,11 @@ for out in (16, 128, 256, 512):
 
 # %% [markdown] lang="en"
 # When all lengths fill their blocks, the saving is $4\,(512 + out) / (512 + 4\,out)$. From 16 to 512 tokens of `out` it
-# falls from 3.67 to 1.60. Move the sliders. When is there no orange part? How short must the prompt be for sharing to do
-# next to nothing?
+# falls from 3.67 to 1.60. Move the sliders. When is there no orange part, no block that began as a copy? How short must the
+# prompt be for sharing to do next to nothing?
 
-# %% [markdown] lang="zh" en="3db18360"
-# 当所有长度都正好填满块时，节省的倍数是 $4\,(512 + out) / (512 + 4\,out)$。`out` 从 16 个 token 增加到 512 个 token，它就从 3.67 降到 1.60。拖动滑块看看：什么时候没有橙色部分？提示词要短到什么程度，共享才几乎不起作用？
+# %% [markdown] lang="zh" en="ffd0c2fc"
+# 当所有长度都正好填满块时，节省的倍数是 $4\,(512 + out) / (512 + 4\,out)$。`out` 从 16 个 token 增加到 512 个 token，它就从 3.67 降到 1.60。拖动滑块看看：什么时候没有橙色部分，也就是没有由拷贝得来的块？提示词要短到什么程度，共享才几乎不起作用？
 
 # %%
 panel(

@@ -322,7 +322,7 @@ MyMatch = check("09.match", MyMatch)
 # </details>
 # <details><summary>Hint 2: the steps</summary>
 #
-# For name number i: find the block. If there is none, stop. If `self.held(block)` is not
+# For name number i: find the block. If there is none, stop. If `self.held(block)` differs from
 # `request.token_ids[: (i + 1) * self.block_size]`, stop. Append it.
 #
 # </details>
@@ -332,7 +332,7 @@ MyMatch = check("09.match", MyMatch)
 #
 # </details>
 
-# %% [markdown] lang="zh" en="62d5cc6b"
+# %% [markdown] lang="zh" en="2458a193"
 # <details><summary>提示 1：从哪里入手</summary>
 #
 # 对前 `(len(request.token_ids) - 1) // self.block_size` 个名字循环，里面有一个 `break`。

@@ -82,7 +82,9 @@ def _control(name: str, given: Any) -> W.Widget:
         start, low, high, step = given if len(given) == 4 else (*given, 1 if whole else (given[2] - given[1]) / 100)
         if not low <= start <= high:
             raise ValueError(f"panel: {name} starts at {start}, outside {low} to {high}")
-        return (W.IntSlider if whole else W.FloatSlider)(value=start, min=low, max=high, step=step, **late)
+        if whole:
+            return W.IntSlider(value=start, min=low, max=high, step=step, readout_format=",d", **late)
+        return W.FloatSlider(value=start, min=low, max=high, step=step, **late)
     raise ValueError(f"panel: cannot make a control of {name}={given!r}; see help(panel) for what it takes")
 
 

@@ -112,7 +112,7 @@ def test_kinds_of_control() -> None:
         "whole": "IntSlider", "part": "FloatSlider", "some": "SelectionSlider", "from_here": "SelectionSlider",
         "words": "SelectionSlider", "tick": "Checkbox", "own": "IntSlider",
     }  # fmt: skip
-    assert shown.controls["whole"].step == 2
+    assert (shown.controls["whole"].step, shown.controls["whole"].readout_format) == (2, ",d")  # 2,100, as in the text
     assert slider.description == "own"
 
 

@@ -180,7 +180,7 @@ WRONG = {
         "After a hit on blocks that were free: does num_free fall? Allocate all the rest.",
     ),
     "a refused prompt keeps its hits": Bug(
-        _AsksForTooFew, "Send a prompt that hits free blocks and does not fit: what is free after the refusal?"
+        _AsksForTooFew, "Send a prompt that hits free blocks and is one block too long: what is free after the refusal?"
     ),
     "an evicted block keeps its name": Bug(
         with_part(KVCacheManager, "pool", _KeepsItsName), "Reuse every block for another prompt, then match the first."
