@@ -44,17 +44,18 @@ from mini_engine.models import available_models, load_model
 #
 # Why the pieces? Why the wait? The whole course is an answer to these two questions.
 #
-# (If SmolLM2 is installed, a real model of 135 million parameters answers. If not, a small model that comes with the
-# course takes over. It has read six novels by Jane Austen and *Moby Dick*, so do not ask it about France.)
+# (If SmolLM2 is installed, a real model of 135 million parameters answers. It is small, so not all that it says is
+# true. If not, an even smaller model that comes with the course takes over. It has read six novels by Jane Austen and
+# *Moby Dick*, so do not ask it about France.)
 
-# %% [markdown] lang="zh" en="899b6ce2"
+# %% [markdown] lang="zh" en="1204f0a8"
 # ## 先问它一句
 #
 # 运行下一个单元格，看着文字出现。它不是一下子全出来的：先要等一小会儿，然后从左到右，一段一段地冒出来。
 #
 # 为什么是一段一段的？为什么要先等？整门课就是在回答这两个问题。
 #
-# （如果装了 SmolLM2，回答你的是一个 1.35 亿参数的真实模型。没装的话，就由课程自带的小模型来回答。它只读过简·奥斯汀的六部小说和《白鲸》，所以别问它法国的事。）
+# （如果装了 SmolLM2，回答你的是一个 1.35 亿参数的真实模型。它很小，说的话不一定都对。没装的话，就由课程自带的、更小的模型来回答。它只读过简·奥斯汀的六部小说和《白鲸》，所以别问它法国的事。）
 
 # %% tags=["nbval-ignore-output"]
 question = "What is the capital of France, and what is it known for?"
