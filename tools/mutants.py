@@ -2,7 +2,7 @@
 
 python tools/mutants.py                    # the named faults, and 200 random ones
 python tools/mutants.py named salts        # of the named ones, those whose name contains a word
-python tools/mutants.py random --count 20  # a few random ones; --seed 7: others
+python tools/mutants.py random --count 20  # a few random ones; --seed 7: others; --seed 1 2: of both seeds
 python tools/mutants.py random --again     # those that nobody noticed last time
 python tools/mutants.py --write            # also puts the results into tests/README.md and tests/random_mutants.md
 
@@ -29,17 +29,18 @@ from tools.mutation.asking import failing_without_edit, noticed_by  # noqa: E402
 from tools.mutation.edits import Edit, chosen, named_edit  # noqa: E402
 
 PACKAGES = ["cache", "scheduling", "geometry", "roofline", "attention"]  # where random faults are planted
-ASKED = [*PACKAGES, "backends", "engine", "simulator"]  # folders of tests
+ASKED = [*PACKAGES, "backends", "engine"]  # folders of tests
 LEAST = {"named": 1.0, "random": 0.85}
 RESULTS = ROOT / "build" / "mutants.json"  # kind -> name -> the test that noticed it last time
 
 
-def planned(kind: str, count: int, seed: int) -> list[Edit]:
+def planned(kind: str, count: int, seeds: list[int]) -> dict[int, list[Edit]]:
+    """The edits by seed; named ones need none."""
     package = ROOT / "mini_engine"
     if kind == "random":
-        return chosen(package, PACKAGES, -(-count // len(PACKAGES)), seed)
+        return {seed: chosen(package, PACKAGES, -(-count // len(PACKAGES)), seed) for seed in seeds}
     faults = [fault._replace(file=f"cache/{fault.file}") for fault in CACHE_FAULTS] + ENGINE_FAULTS
-    return [named_edit(*fault, (package / fault.file).read_text(encoding="utf-8")) for fault in faults]
+    return {0: [named_edit(*fault, (package / fault.file).read_text(encoding="utf-8")) for fault in faults]}
 
 
 def ask(edits: list[Edit]) -> dict[str, str | None]:
@@ -67,8 +68,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", nargs="?", choices=list(LEAST), help="only this kind")
     parser.add_argument("words", nargs="*", help="only those whose name contains one of these")
-    parser.add_argument("--seed", type=int, default=1, help="which random ones")
-    parser.add_argument("--count", type=int, default=200, help="how many random ones, the same number in each package")
+    parser.add_argument("--seed", type=int, nargs="+", default=[1], help="which random ones")
+    parser.add_argument(
+        "--count", type=int, default=200, help="how many for each seed, the same number in each package"
+    )
     parser.add_argument("--again", action="store_true", help="only those that nobody noticed last time")
     parser.add_argument("--write", action="store_true", help="write the results down, those of earlier runs included")
     options = parser.parse_args()
@@ -77,7 +80,8 @@ def main() -> int:
     failed = False
     for kind in [options.kind] if options.kind else list(LEAST):
         edits, known = planned(kind, options.count, options.seed), results.setdefault(kind, {})
-        asked = [edit for edit in edits if not options.words or any(word in edit.name for word in options.words)]
+        every = list({edit.name: edit for members in edits.values() for edit in members}.values())
+        asked = [edit for edit in every if not options.words or any(word in edit.name for word in options.words)]
         asked = [edit for edit in asked if not options.again or known.get(edit.name) is None]
         found = ask(asked)
         noticed = sum(test is not None for test in found.values())
@@ -91,15 +95,16 @@ def main() -> int:
     return int(failed)
 
 
-def write(kind: str, edits: list[Edit], known: dict[str, str | None], options: argparse.Namespace) -> None:
-    if missing := [edit.name for edit in edits if edit.name not in known]:
+def write(kind: str, edits: dict[int, list[Edit]], known: dict[str, str | None], options: argparse.Namespace) -> None:
+    if missing := [edit.name for members in edits.values() for edit in members if edit.name not in known]:
         raise SystemExit(f"{len(missing)} of the {kind} ones were never planted, for instance: {missing[0]}")
     if kind == "named":
-        pages.write_between("mutants", pages.named_table(edits, known))
+        pages.write_between("mutants", pages.named_table(edits[0], known))
         return
-    command = f"python tools/mutants.py random --seed {options.seed} --count {options.count} --write"
+    seeds = " ".join(map(str, options.seed))
+    command = f"python tools/mutants.py random --seed {seeds} --count {options.count} --write"
     pages.PAGE.write_text(pages.random_page(edits, known, command), encoding="utf-8")
-    pages.write_between("random mutants", pages.score(edits, known, "package", pages.package))
+    pages.write_between("random mutants", pages.random_score(edits, known))
 
 
 if __name__ == "__main__":

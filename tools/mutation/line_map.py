@@ -22,8 +22,11 @@ from tools.mutation import forked
 
 ROOT = forked.ROOT
 STORE = ROOT / "build" / "line_map"
-# These run lessons or whole processes, or read files.
-NOT_FOLLOWED = ("benchmarks", "browser", "lessons", "notebooks", "packaging", "quality", "teaching")
+# These run lessons, exercises, kernels or whole processes, or read files.
+NOT_FOLLOWED = (
+    *("benchmarks", "browser", "course", "kernels", "lessons"),
+    *("notebooks", "packaging", "quality", "teaching"),
+)
 IMPORT = ""  # stands for the test, where a line runs when its module is imported
 
 

@@ -45,7 +45,7 @@ def score(edits: list[Edit], found: Found, heading: str, of: Callable[[Edit], st
         members = [edit for edit in edits if group in ("all", of(edit))]
         noticed = sum(found[edit.name] is not None for edit in members)
         same = sum(found[edit.name] is None and edit.name in equivalent for edit in members)
-        cells = [group, len(members), noticed, same, len(members) - noticed - same, f"{noticed / len(members):.0%}"]
+        cells = [group, len(members), noticed, same, len(members) - noticed - same, f"{noticed / len(members):.1%}"]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return lines
 
@@ -54,32 +54,36 @@ def package(edit: Edit) -> str:
     return edit.file.partition("/")[0]
 
 
-def random_page(edits: list[Edit], found: Found, command: str) -> str:
-    equivalent, missed = _reasons("equivalent"), _reasons("missed")
-    survivors = []
-    for edit in edits:
-        if found[edit.name] is None:
-            verdict = "Equivalent" if edit.name in equivalent else "Missed"
-            why = equivalent.get(edit.name) or missed.get(edit.name, "**no reason is written down yet**")
-            place, _, rest = edit.name.partition(": ")
-            text, _, change = rest.rpartition("  |  ")
-            survivors += [f"- `{place}`. {verdict}: {why}", "  ```python", f"  {text}", f"  # {change}", "  ```"]
-    parts = [
+def random_page(edits: Mapping[int, list[Edit]], found: Found, command: str) -> str:
+    """tests/random_mutants.md: for each seed the score, and what nobody noticed."""
+    lines = [
         "# Random mutants",
         "",
         f"`{command}` writes this page. The reasons stand in `tests/random_mutants.toml`, under the names of the edits.",
         "An edit is equivalent when no test could tell it from the right code.",
-        "",
-        *score(edits, found, "package", package),
-        "",
-        *score(sorted(edits, key=lambda edit: edit.kind), found, "kind of edit", lambda edit: edit.kind),
-        "",
-        "## What nobody noticed",
-        "",
-        *survivors,
-        "",
     ]
-    return "\n".join(parts)
+    for seed, chosen in edits.items():
+        by_kind = sorted(chosen, key=lambda edit: edit.kind)
+        lines += ["", f"## Seed {seed}", "", *score(chosen, found, "package", package), ""]
+        lines += [*score(by_kind, found, "kind of edit", lambda edit: edit.kind), "", "Nobody noticed:", ""]
+        lines += [line for edit in chosen if found[edit.name] is None for line in _survivor(edit)]
+    return "\n".join([*lines, ""])
+
+
+def random_score(edits: Mapping[int, list[Edit]], found: Found) -> list[str]:
+    lines = []
+    for seed, chosen in edits.items():
+        lines += [f"Seed {seed}:", "", *score(chosen, found, "package", package), ""]
+    return lines[:-1]
+
+
+def _survivor(edit: Edit) -> list[str]:
+    equivalent, missed = _reasons("equivalent"), _reasons("missed")
+    verdict = "Equivalent" if edit.name in equivalent else "Missed"
+    why = equivalent.get(edit.name) or missed.get(edit.name, "**no reason is written down yet**")
+    place, _, rest = edit.name.partition(": ")
+    text, _, change = rest.rpartition("  |  ")
+    return [f"- `{place}`. {verdict}: {why}", "  ```python", f"  {text}", f"  # {change}", "  ```"]
 
 
 def _reasons(kind: str) -> dict[str, str]:
