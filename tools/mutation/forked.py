@@ -87,7 +87,7 @@ def _pytest(folder: Path, files: list[str], plugins: list[Any], log: Path) -> No
         "_hypothesis_pytestplugin",
         "--hypothesis-seed=0",
         "-m",
-        "not slow and not browser",
+        "not slow and not browser and not model",
     ]
     code = pytest.main([*options, *files], plugins=plugins)
     sys.stdout.flush()
