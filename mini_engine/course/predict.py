@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import textwrap
+import unicodedata
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -21,6 +22,7 @@ BYTE_UNITS = {
 TWINS = {"kB": "KiB", "MB": "MiB", "GB": "GiB", "TB": "TiB"}  # confused with one another
 TWINS |= {binary: decimal for decimal, binary in TWINS.items()}
 SPELLINGS = {"KB": "kB", "byte": "B", "bytes": "B", "x": "times", "×": "times", "fold": "times"}
+SPELLINGS |= {"字节": "B", "位": "bits", "倍": "times"}
 DECIMAL_COMMA = re.compile(
     r"[+-]?(?:\d+,\d{1,2}|\d+,\d{4,}|0,\d+)(?:[eE][+-]?\d+)?"
 )  # 20,9 or 0,066; 2,952 is in thousands
@@ -58,7 +60,7 @@ def _answer(question: Prediction, value: Any, unit: str) -> list[str]:
         return [f"{question.id}: {question.question}", _how_to_answer(question)]
     text_unit, number = _read(value)
     unit = str(unit or text_unit or question.unit)
-    unit = SPELLINGS.get(unit, unit)
+    unit = question.unit if unit.startswith("个") else SPELLINGS.get(unit, unit)  # 30 个请求: a count of what is asked
     if number is None:
         return [f"{question.id}: a finite number is needed, such as 12 or 1.5"]
     factor = _factor(unit, question.unit)
@@ -148,7 +150,7 @@ def _is_plain(ratio: Fraction) -> bool:
 def _read(value: Any) -> tuple[str, Fraction | None]:
     """The unit written beside the number, if any, and the number; None when there is none."""
     if isinstance(value, str):
-        match = NUMBER_AND_UNIT.fullmatch(value.strip())
+        match = NUMBER_AND_UNIT.fullmatch(unicodedata.normalize("NFKC", value).strip())  # 12.5％ is 12.5%
         if not match:
             raise ValueError
         return match[2], Fraction(_without_commas(match[1]).replace("_", ""))

@@ -97,12 +97,19 @@ def test_wrong_numbers_are_explained(value: Any, unit: str, words: str, said: Ca
     assert KV.because not in text
 
 
-@pytest.mark.parametrize("value", [16, "16x", "16 x", "16×", "16 times"])
+@pytest.mark.parametrize("value", [16, "16x", "16 x", "16×", "16 times", "16 倍", "１６倍"])
 def test_a_factor_may_be_written_with_its_sign(
     value: Any, said: Callable[..., str], defined: Callable[..., None]
 ) -> None:
     defined(Prediction("99.f", "?", 16, "times"))
     assert "16 times is right" in said("99.f", value)
+
+
+@pytest.mark.parametrize(("unit", "value"), [("slots", "30 个槽位"), ("bits", "30 位"), ("%", "30％"), ("B", "30字节")])
+def test_a_chinese_keyboard_will_do(unit: str, value: str, said: Any, defined: Any) -> None:
+    defined(Prediction("99.zh", "?", 30, unit, rtol=0))
+    assert "is right" in said("99.zh", value)
+    assert "is not it" in said("99.zh", "1，0" + value)
 
 
 def test_bits_for_bytes(said: Callable[..., str], defined: Callable[..., None]) -> None:
