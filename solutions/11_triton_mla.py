@@ -152,12 +152,12 @@ print(f"plain mean of the two: {outs[some].mean():.6f}")
 #
 # - Store its result at `part_ptr + split * part_stride + d`, and its log-sum-exp at `lse_ptr + split`.
 # - `scale_log2` is the scale times log2(e). So scores are `q · k * scale_log2`, and powers are `tl.exp2`.
-# - A part ends anywhere, also within a tile. K and V have steps of their own: `k_stride` and `v_stride`.
+# - A part ends anywhere, also within a tile. K and V have strides of their own: `k_stride` and `v_stride`.
 # - An empty part: its log-sum-exp is minus infinity. What its result holds, or if it is stored at all, is your choice.
 #
 # Small case: 3 tokens in 2 parts of 16. Program 1 has none. What is its log-sum-exp if `top` and `total` keep their first values?
 
-# %% [markdown] lang="zh" en="232c2b78"
+# %% [markdown] lang="zh" en="098ee540"
 # 直接求平均是错的：少了**重新缩放**（rescale）这一步。空的一段什么也贡献不了：它的 log-sum-exp 是负无穷，权重就是 0。它的结果从来没有算过，而 0 × NaN 还是 NaN。所以不能用它的结果去乘。
 #
 # ## 练习 11.1 - 一段

@@ -35,7 +35,7 @@ def _gives(*cases: Sequence[int], sign: float = 1.0, unread: bool = False) -> Ca
             for row, n in enumerate(lengths):
                 x[row, :n] = sign * rng.integers(1, 1000, n) / 8
             count = f"{len(lengths)} rows" if len(lengths) > 1 else "1 row"
-            case = f"{count} in steps of {WIDTH}, of {list(lengths)} numbers {'above' if sign > 0 else 'below'} 0, with 1e9 behind"
+            case = f"{count} with a stride of {WIDTH}, of {list(lengths)} numbers {'above' if sign > 0 else 'below'} 0, with 1e9 behind"
             given = torch.from_numpy(x).to(kernel_device()), _int32(lengths)
             behind = np.arange(WIDTH) >= np.array(lengths)[:, None]
             off = OffLimits(given[0], behind, "which lies behind its row's last number")

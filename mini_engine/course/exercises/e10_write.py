@@ -107,7 +107,7 @@ WRITE_KV = Exercise(
     ],
     mutants=[
         Mutant("keys twice", _instead((STORE_V, STORE_V.replace("at, v", "at, k"))), LANDS, "The values are lost."),
-        Mutant("values in steps of the keys", _instead(("v_ptr + t * v_stride_t + h * v_stride_h", "v_ptr + t * k_stride_t + h * k_stride_h")), LANDS, "K and V are two views, and each has its strides."),
+        Mutant("values by the keys' stride", _instead(("v_ptr + t * v_stride_t + h * v_stride_h", "v_ptr + t * k_stride_t + h * k_stride_h")), LANDS, "K and V are two views, and each has its strides."),
         Mutant("above 0", _instead((STORED, STORED.replace(">= 0", "> 0"))), FIRST, "Only -1 is padding."),
         Mutant("a number becomes a tile", _instead(("slot = tl.load(slot_ptr + t)", "slot = tl.load(slot_ptr + t)\n    for _ in range(2):\n        slot = tl.maximum(slot, slot + d * 0)")), COMPILES, "A variable keeps its shape from turn to turn of a loop."),
         Mutant("block and offset swapped", _instead(("slot // PAGE * stride_n + slot % PAGE * stride_p", "slot % PAGE * stride_n + slot // PAGE * stride_p")), LANDS, "The quotient is the block, the rest the offset."),
