@@ -117,7 +117,8 @@ def _chunk_size(kind: Kind) -> None:
     asked.clear()
     scheduler.schedule()
     case = "a and b decode, with a budget of 64: chunk_size(missing, budget, behind) is asked for"
-    expect_equal(sorted(set(asked)), [(1, 63, 0), (1, 64, 1)], case)
+    in_order = sorted(set(asked), key=lambda question: -question[1])
+    expect_equal(in_order, [(1, 64, 1), (1, 63, 0)], case)
 
 
 def _as_the_engine(kind: Kind) -> None:
