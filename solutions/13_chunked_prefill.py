@@ -879,7 +879,7 @@ my_tests = bugs_caught(my_tests, "13")
 # </details>
 # <details><summary>Hint 2: the steps</summary>
 #
-# One prompt alone, just below, at and above twice the budget. A reader, and a long prompt behind or in front of him. Two
+# One prompt alone, just below, at and above twice the budget. A long prompt behind a reader, and in front of one. Two
 # prompts with the same beginning, one after the other.
 #
 # </details>
@@ -891,7 +891,7 @@ my_tests = bugs_caught(my_tests, "13")
 #
 # ## Check yourself
 
-# %% [markdown] lang="zh" en="74a17eb5"
+# %% [markdown] lang="zh" en="76e738f3"
 # <details><summary>提示 1：从哪里入手</summary>
 #
 # 每个漏网的 bug，检查都会告诉你该看哪里。

@@ -73,7 +73,8 @@ def _answer(question: Prediction, value: Any, unit: str) -> list[str]:
     rtol = max(Fraction(question.rtol), rounding)
     is_right = _close(guess, right, rtol)
     digits = 6 if is_right else _telling_digits(number, lambda shown: not _close(shown * factor, right, rtol))
-    given = f"{_show(number, digits)} {_counted(number, unit)}".rstrip()
+    shown_unit = unit if unit == "%" else f" {_counted(number, unit)}"
+    given = f"{_show(number, digits)}{shown_unit}".rstrip()
     if is_right:
         return [f"{question.id}: {given} is right.", *filter(None, [question.because])]
     return [f"{question.id}: {given} is not it.", _why(question, number, unit, guess, right)]

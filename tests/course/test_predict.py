@@ -238,6 +238,12 @@ def test_a_right_answer_of_zero_is_never_a_matter_of_units(
         assert "is right" in said(f"99.zero{rtol}", 0)
 
 
+def test_a_percent_sign_stands_at_its_number(said: Callable[..., str], defined: Callable[..., None]) -> None:
+    defined(Prediction("99.share", "?", 40, "%", rtol=0))
+    assert "99.share: 39% is not it" in said("99.share", 39)
+    assert "99.share: 40% is right" in said("99.share", "40 %")
+
+
 def test_one_is_singular(said: Callable[..., str], defined: Callable[..., None]) -> None:
     forwards = Prediction("99.forwards", "?", 15, "token-forwards", rtol=0)
     queries = Prediction("99.queries", "?", 1, "queries", rtol=0)

@@ -162,7 +162,9 @@ WRONG = {
     "a prompt in front takes all": Bug(
         scheduler_with(greedy), "Let somebody decode, then send a long prompt with priority=-1: who gets a token?"
     ),
-    "prompts go alone": Bug(_PromptsAlone, "Let somebody decode while a long prompt is computed: is he in every step?"),
+    "prompts go alone": Bug(
+        _PromptsAlone, "Let somebody decode while a long prompt is computed: who is in every step?"
+    ),
     "an empty last chunk": Bug(
         _EmptyLastChunk, "Send a prompt of exactly twice the budget. How many steps, and how many tokens in each?"
     ),

@@ -210,7 +210,7 @@ def heads(figure: Figure, num_heads: int, query_tokens: int, gpus: int, gpu: str
     bound = "compute" if at >= ridge else "memory"
     return (
         f"{num_heads} heads on {gpus} {'GPU' if gpus == 1 else 'GPUs'}: {own} each, {query_tokens} query "
-        f"{'token' if query_tokens == 1 else 'tokens'} bring {float(at):.1f} FLOP/B, {title_of(gpu)} needs {float(ridge):.1f}: "
+        f"{'token brings' if query_tokens == 1 else 'tokens bring'} {float(at):.1f} FLOP/B, {title_of(gpu)} needs {float(ridge):.1f}: "
         f"{bound} bound, and it takes {crossing} heads a GPU to be compute bound"
     )
 
