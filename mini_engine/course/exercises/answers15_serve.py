@@ -113,20 +113,6 @@ def until_idle(engine: LLMEngine, arrivals: Sequence[Arrival], clock: Clock) -> 
     return outputs, refused
 
 
-def steps_while_idle(engine: LLMEngine, arrivals: Sequence[Arrival], clock: Clock) -> Served:
-    """Waits in slices of a tenth of a second, and steps in each of them."""
-    outputs: dict[str, Any] = {}
-    refused: list[str] = []
-    coming = deque(arrivals)
-    while coming or engine.has_unfinished_requests():
-        while coming and coming[0].time <= clock():
-            _drain_into(engine, coming.popleft(), refused)
-        if not engine.has_unfinished_requests():
-            clock.wait_until(clock() + 0.1)
-        outputs.update((output.request_id, output) for output in engine.step())
-    return outputs, refused
-
-
 def _drain(engine: LLMEngine, arrivals: Sequence[Arrival]) -> Served:
     outputs: dict[str, Any] = {}
     refused: list[str] = []

@@ -158,6 +158,7 @@ COME = "        while coming and coming[0].time <= clock():\n            _, name
 WAIT_FIRST = "        if not engine.has_unfinished_requests():\n            clock.wait_until(coming[0].time)\n" + COME
 NO = "except ValueError:\n                refused.append(name)"
 IF_ANYBODY = "if engine.has_unfinished_requests():  # or"
+SLEEP = "if not engine.has_unfinished_requests():\n            clock.wait_until(clock() + 0.1)\n        if True:  # or"
 
 
 def _instead(*changes: tuple[str, str]) -> Any:
@@ -186,7 +187,7 @@ SERVE = Exercise(
         Mutant("the first of those who come together", answers.strictly_before, JOIN, "Two that come at one time have both come."),
         Mutant("until idle", answers.until_idle, WAIT, "A pause is not the end."),
         Mutant("watches the clock", _instead((WAIT_FIRST, COME)), WAIT, "On a virtual clock nobody moves the time on; on a real one a core burns."),
-        Mutant("steps while idle", answers.steps_while_idle, WAIT, "It wakes up for nothing."),
+        Mutant("steps while idle", _instead((WAIT_FIRST, COME), (IF_ANYBODY, SLEEP)), WAIT, "It wakes up for nothing."),
         Mutant("refuses nobody", _instead((NO, "finally:\n                pass")), REFUSE, "One bad request ends the service for all."),
         Mutant("forgets the refused", _instead((NO, NO.replace("refused.append(name)", "pass"))), REFUSE, "Somebody waits for that answer."),
         Mutant("steps after a refusal", _instead((IF_ANYBODY, "if True:  # or")), REFUSE, "Nobody may be there: the only one that came was refused."),
