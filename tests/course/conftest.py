@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mini_engine.course import exercises
+from mini_engine.course.predict import predict
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +46,17 @@ def cell() -> Callable[[str], dict[str, Any]]:
         return namespace
 
     return run
+
+
+@pytest.fixture
+def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """said(id, ...): what `predict` prints."""
+
+    def say(*args: Any, **kwargs: Any) -> str:
+        predict(*args, **kwargs)
+        text = capsys.readouterr().out
+        assert text.startswith("[predict] ")
+        assert all(line.startswith(("[predict] ", " ")) for line in text.splitlines())
+        return text
+
+    return say
