@@ -46,7 +46,7 @@ class KVCache:
 
 
 class Lists(KVCache):
-    """Another right answer: keep the pieces, join them when asked."""
+    """Keeps the pieces and joins them when asked: nothing is reserved, whatever `nbytes` says."""
 
     def __init__(self, num_layers: int, capacity: int, num_kv_heads: int, head_dim: int) -> None:
         self.shape = (num_layers, capacity, num_kv_heads, head_dim)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 
 from mini_engine.course.exercise import Exercise, Mutant, Property
@@ -125,6 +127,17 @@ def _nbytes(candidate: type) -> None:
     for shape in ((1, 1, 1, 1), (2, 3, 1, 4), (4, 16, 2, 32)):
         numbers = 2 * shape[0] * shape[1] * shape[2] * shape[3]
         expect_equal(candidate(*shape).nbytes, 8 * numbers, f"KVCache{shape}, 8 bytes a number: nbytes")
+    was_tracing = tracemalloc.is_tracing()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        cache = candidate(4, 1000, 2, 32)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        if not was_tracing:
+            tracemalloc.stop()
+    case = "KVCache(4, 1000, 2, 32), before the first token: the memory that it has taken"
+    expect(taken >= cache.nbytes, case, expected=f"at least its nbytes, {cache.nbytes:,}", got=f"{taken:,} bytes")
 
 
 ORDER, LAYERS, UNCHANGED, VALUES, FULL, COUNT, BYTES = (
@@ -175,7 +188,8 @@ KV_CACHE = Exercise(
         Mutant("forgets the other layers", answers.ForgetsTheOthers, FULL, "Refused means that nothing has changed, anywhere."),
         Mutant("names the tokens, not the capacity", answers.NamesTheTokens, FULL, "Whoever reads the message wants to know how large the cache is."),
         Mutant("counts the last layer", answers.CountsTheLastLayer, COUNT, "It is the last one in a pass, and nothing says that only whole passes are counted."),
+        Mutant("keeps the pieces", answers.Lists, BYTES, "It names a reservation that it never made: the memory may be gone when a token comes."),
         Mutant("forgets V", answers.HalfTheBytes, BYTES, "The factor 2 is for K and V."),
     ],
-    alternatives=[answers.Lists, answers.Engines, answers.NamedPair, answers.ListOfTwo],
+    alternatives=[answers.Engines, answers.NamedPair, answers.ListOfTwo],
 )  # fmt: skip
