@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from mini_engine.cache import NoFreeBlocksError, WeakHasher
+from mini_engine.cache import KVCacheManager, NoFreeBlocksError, WeakHasher
 from mini_engine.cache.invariants import check_idle, unchanged_on_failure
 from tests.cache.world import World
 
@@ -329,6 +329,16 @@ def test_calls_that_make_no_sense_are_refused(call, message):
     world.prefill(a)
     with pytest.raises(ValueError, match=message), unchanged_on_failure(world.manager, world.requests):
         call(world.manager, a)
+
+
+def test_without_swap_space_nothing_goes_to_the_host():
+    manager = KVCacheManager(4, 4)
+    assert manager.num_free_swap_blocks == 0
+    world = World(4, 4)
+    a = world.add("a", [1, 2])
+    world.prefill(a)
+    with pytest.raises(NoFreeBlocksError, match="host"), unchanged_on_failure(world.manager, world.requests):
+        world.manager.swap_out(a)
 
 
 def test_a_swapped_request_can_do_nothing_but_come_back_or_end():

@@ -108,6 +108,16 @@ def test_a_reservation_to_the_maximum_is_mostly_idle():
     assert allocator.waste().internal / 2048 == 0.90234375
 
 
+def test_a_request_grows_token_by_token_up_to_what_it_reserved():
+    allocator = FirstFitAllocator(8)
+    allocator.allocate("a", 2, reserve=6)
+    for used in (3, 4, 5, 6):
+        allocator.append("a")
+        assert allocator.waste().used == used
+    with pytest.raises(ValueError, match="has 6 of 6 tokens"):
+        allocator.append("a")
+
+
 def test_requests_that_come_and_go_leave_holes_nobody_fits_into():
     allocator = FirstFitAllocator(100)
     for i in range(10):

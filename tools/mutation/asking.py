@@ -14,13 +14,10 @@ from tools.mutation import forked
 from tools.mutation.edits import Edit
 from tools.mutation.line_map import IMPORT, Reach
 
-ELSEWHERE = (
-    60.0  # seconds: how long the tests of other folders may be asked, when those of the package let an edit through
-)
-PATIENCE = (
-    30.0,
-    10.0,
-)  # a test may take so many seconds of the processor, and so many times what it takes without a fault
+# Seconds that the tests of other folders may be asked, when those of the package let an edit through.
+ELSEWHERE = 20.0
+# A test may take so many seconds of the processor, and so many times what it takes without a fault.
+PATIENCE = 10.0, 10.0
 
 
 class Chosen:
