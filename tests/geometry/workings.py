@@ -5,6 +5,7 @@ python -m tests.geometry.workings > tests/geometry/workings.txt
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ MLA = get_model("deepseek-v3")
 # The branches that the calls of ALL leave out.
 BRANCHES = [
     call(geometry.kv_elems_per_token, cfg=MLA),
+    call(geometry.kv_elems_expanded, cfg=MLA),
+    call(geometry.kv_bytes_per_token, cfg=dataclasses.replace(MLA, index_head_dim=128), kv_dtype="bf16"),
     call(geometry.kv_total_bytes, cfg=get_model("gemma-3-1b"), S=4096, B=3, kv_dtype="bf16"),
     call(geometry.kv_bytes_per_token_per_gpu, cfg=MLA, tp=8, kv_dtype="bf16"),
     call(geometry.param_breakdown, cfg=MLA),

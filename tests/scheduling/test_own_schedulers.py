@@ -9,8 +9,9 @@ import pytest
 
 from mini_engine import EngineConfig, LLMEngine, SamplingParams
 from mini_engine.backends import AuditBackend
-from mini_engine.scheduling import Scheduler
-from mini_engine.scheduling.watch import NoProgressError
+from mini_engine.scheduling import Chunk, Request, Scheduler, StepPlan
+from mini_engine.scheduling.own import yes
+from mini_engine.scheduling.watch import WATCHED, NoProgressError, Watch
 from tests.simulator.helpers import run, trace_of
 
 
@@ -38,6 +39,17 @@ def chunk_of_one_that_waits(self, draft):
     Scheduler.schedule_running(self, draft)
     for request in list(self.waiting)[:1]:
         draft.add_chunk(request, 1)
+
+
+def chunk_of_one_that_still_waits(self, draft):
+    Scheduler.schedule_waiting(self, draft)
+    draft.chunks[:] = [Chunk(request.request_id, request.index, 0, 1) for request in self.waiting] or draft.chunks
+
+
+def chunk_of_nobody(self, draft):
+    Scheduler.schedule_running(self, draft)
+    draft.chunks.append(Chunk("nobody", 0, 0, 1))
+    draft.budget -= 1
 
 
 def chunk_from_the_beginning(self, draft):
@@ -117,6 +129,8 @@ SLIPS = [
     (own(start=starts_without_leaving), "start returned True"),
     (own(schedule_running=chunk_twice), "two chunks"),
     (own(schedule_running=chunk_of_one_that_waits), "does not run|two chunks"),
+    (own(schedule_waiting=chunk_of_one_that_still_waits), "which does not run"),
+    (own(schedule_running=chunk_of_nobody), "nobody.* which does not run"),
     (own(schedule_running=chunk_from_the_beginning), "begin where its computed tokens end"),
     (own(schedule_running=no_room), "make_room comes before add_chunk"),
     (answers("schedule", None), "schedule returned None"),
@@ -158,6 +172,12 @@ def test_the_simulator_names_it_too(scheduler, message):
         run(trace_of(*((0.0, length, 14) for length in (10, 8, 8, 8))), num_blocks=14, scheduler=scheduler)
 
 
+@pytest.mark.parametrize("answer", [False, True])
+def test_an_answer_of_numpys_is_the_same_answer(answer):
+    assert yes("admit", np.bool_(answer)) is answer
+    assert yes("admit", answer) is answer
+
+
 @pytest.mark.parametrize("answer", [False, True, np.False_, np.True_])
 def test_either_answer_of_admit_serves_everybody(answer):
     engine = engine_of(answers("admit", answer))
@@ -165,6 +185,29 @@ def test_either_answer_of_admit_serves_everybody(answer):
         engine.add_request(f"{number}", [1] * 8, SamplingParams(max_tokens=4))
     to_the_end(engine)
     engine.check_invariants()
+
+
+def test_the_watch_asks_every_256_steps_whether_there_is_progress():
+    requests = [Request("a", [1] * 20, 4)]
+    idle, busy = StepPlan(), StepPlan(chunks=(Chunk("a", 0, 0, 8),))
+
+    def steps_until_stopped(before: list[StepPlan]) -> int:
+        watch = Watch()
+        for plan in before:
+            watch.step(plan, False, requests)
+        for number in range(len(before) + 1, 2000):
+            try:
+                watch.step(busy, False, requests)
+            except NoProgressError as error:
+                assert f"{number} steps computed" in str(error)
+                return number
+        return 0
+
+    assert steps_until_stopped([]) == WATCHED
+    assert steps_until_stopped([idle] * WATCHED) == 2 * WATCHED  # too little was computed to be sure
+    watch = Watch()
+    for number in range(1, 10 * WATCHED):
+        watch.step(busy, number % WATCHED == 0, requests)  # a token in time: there is progress
 
 
 def test_circles_end_in_the_engine_as_in_the_simulator():

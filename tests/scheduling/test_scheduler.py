@@ -10,6 +10,7 @@ import pytest
 from mini_engine.cache import CacheOp
 from mini_engine.scheduling import Chunk, Request, RequestStatus, SampledToken, Scheduler, StepPlan
 from mini_engine.scheduling.counters import Counters
+from mini_engine.scheduling.plan import Draft
 from tests.scheduling.helpers import add, make_scheduler, names, planned, step
 
 
@@ -21,6 +22,18 @@ def test_prefill_chunks_and_decodes_share_one_budget():
     assert planned(step(scheduler)) == {"a": 1, "b": 5}
     add(scheduler, "c", 20)
     assert planned(step(scheduler)) == {"a": 1, "b": 1, "c": 8}
+
+
+@pytest.mark.parametrize(("budget", "num_tokens"), [(100, 3), (100, 0), (1, 2)])
+def test_a_chunk_ends_with_the_tokens_of_its_sequence_and_with_the_budget(budget, num_tokens):
+    request = Request("a", [1] * 5, 8)
+    request.num_computed_tokens = 3
+    draft = Draft(budget)
+    with pytest.raises(ValueError, match=rf"a chunk of {num_tokens} tokens .* misses 2"):
+        draft.add_chunk(request, num_tokens)
+    draft.add_chunk(request, min(2, budget))
+    assert draft.chunks == [Chunk("a", 0, 3, min(2, budget))]
+    assert draft.budget == budget - min(2, budget)
 
 
 @pytest.mark.parametrize("budget", [2, 7, 10, 100])
@@ -60,12 +73,14 @@ def test_starts_are_counted_each_time_a_sequence_begins_to_run(options):
     scheduler = make_scheduler(8, enable_prefix_caching=False, max_num_seqs=4, **options)
     requests = [add(scheduler, name, 6, max_tokens=12) for name in "abcd"]
     starts = Counter()
+    num_preemptions = 0
     while scheduler.requests:
         before = set(scheduler.running)
-        step(scheduler)
+        num_preemptions += len(step(scheduler).preempted)
         starts.update(set(scheduler.running) - before)
         assert {r: r.num_starts for r in scheduler.running} == {r: starts[r] for r in scheduler.running}
     assert max(r.num_starts for r in requests) > 1  # somebody was preempted, and came back
+    assert scheduler.counters.num_preemptions == num_preemptions
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 5])
