@@ -34,16 +34,28 @@ def test_threads_are_put_back_after_an_error():
             threads.append(torch.get_num_threads())
             raise RuntimeError("inside")
 
-    with pytest.raises(RuntimeError, match="inside"):
-        fails()
-    assert threads == [1]
-    assert torch.get_num_threads() == before
+    try:
+        for number in (1, 2):
+            torch.set_num_threads(number)
+            with pytest.raises(RuntimeError, match="inside"):
+                fails()
+            assert torch.get_num_threads() == number
+    finally:
+        torch.set_num_threads(before)
+    assert threads == [1, 1]
 
 
 def test_the_first_call_warms_up_and_the_best_of_the_others_counts():
     calls = []
     assert best_seconds(lambda: calls.append(None), repeats=4) > 0
     assert len(calls) == 5
+
+
+@pytest.mark.parametrize(("seconds", "best"), [([9, 5, 3, 4], 3), ([1, 8, 6], 6), ([2, 0, 1], 1e-9)])
+def test_of_these_times_the_first_does_not_count_and_the_least_is_taken(monkeypatch, seconds, best):
+    times = iter([time for i, spent in enumerate(seconds) for time in (100 * i, 100 * i + spent)])
+    monkeypatch.setattr("time.thread_time", lambda: next(times))
+    assert best_seconds(lambda: None, repeats=len(seconds) - 1) == best
 
 
 @pytest.mark.parametrize("bad", [{"size": 0}, {"read_bytes": 0}, {"repeats": 0}, {"size": 1.5}])

@@ -192,16 +192,14 @@ def test_the_watch_asks_every_256_steps_whether_there_is_progress():
     idle, busy = StepPlan(), StepPlan(chunks=(Chunk("a", 0, 0, 8),))
 
     def steps_until_stopped(before: list[StepPlan]) -> int:
-        watch = Watch()
-        for plan in before:
-            watch.step(plan, False, requests)
-        for number in range(len(before) + 1, 2000):
-            try:
-                watch.step(busy, False, requests)
-            except NoProgressError as error:
-                assert f"{number} steps computed" in str(error)
-                return number
-        return 0
+        def circle():
+            watch = Watch()
+            for plan in [*before, *[busy] * 2000]:
+                watch.step(plan, False, requests)
+
+        with pytest.raises(NoProgressError) as stopped:
+            circle()
+        return int(str(stopped.value).partition(" steps computed")[0])
 
     assert steps_until_stopped([]) == WATCHED
     assert steps_until_stopped([idle] * WATCHED) == 2 * WATCHED  # too little was computed to be sure
