@@ -2,6 +2,7 @@
 
 python tools/coverage_table.py          # prints it
 python tools/coverage_table.py --write  # puts it into tests/README.md
+python tools/coverage_table.py cache    # of one package, under its own tests
 """
 
 from __future__ import annotations
@@ -44,11 +45,12 @@ def counted(files: list[Path], lines: dict[str, set[int]]) -> tuple[int, int]:
     return total, total - missed
 
 
-def table(tests: dict[str, line_map.Reach]) -> list[str]:
+def table(tests: dict[str, line_map.Reach], parts: list[str]) -> list[str]:
     everybody = executed("tests/", tests)
     packages = sorted(folder for folder in PACKAGE.iterdir() if (folder / "__init__.py").exists())
     rows = [(folder.name, sorted(folder.rglob("*.py"))) for folder in packages if folder.name not in NOT_BY_LINES]
     rows.append(("modules of no package", sorted(PACKAGE.glob("*.py"))))
+    rows = [row for row in rows if not parts or row[0] in parts]
     rows.append(("all of these", [file for _, files in rows for file in files]))
     lines = [
         "| package | statements | executed by its own folder of tests | by all that were run |",
@@ -57,7 +59,7 @@ def table(tests: dict[str, line_map.Reach]) -> list[str]:
     for name, files in rows:
         total, by_all = counted(files, everybody)
         has_own = (ROOT / "tests" / name).is_dir()
-        own = f"{counted(files, executed(f'tests/{name}/', tests))[1] / total:.0%}" if has_own else ""
+        own = f"{counted(files, executed(f'tests/{name}/', tests))[1] / total:.1%}" if has_own else ""
         lines.append(f"| {name} | {total:,} | {own} | {by_all / total:.1%} |")
     return lines
 
@@ -71,7 +73,7 @@ def named_mutants() -> list[str]:
     exercises = list(all_of(Exercise))
     wrong = sum(len(exercise.mutants) for exercise in exercises)
     return [
-        f"Two packages are not in the table. The inside of a Triton kernel shows no lines: `kernels` is held by the {len(FAULTS)} named",
+        f"Two packages are not measured by lines. The inside of a Triton kernel shows no lines: `kernels` is held by the {len(FAULTS)} named",
         f"faults of `tests/kernels/faults.py`. `course` is held by {wrong:,} wrong answers to its {len(exercises)} exercises, each named with the",
         "property that rejects it. Each of both must be noticed in every run of the tests.",
     ]
@@ -79,18 +81,18 @@ def named_mutants() -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", help="only these folders of tests, and the packages of these names")
     parser.add_argument("--write", action="store_true", help="put the table into tests/README.md")
     options = parser.parse_args()
     forked.warm_up()
-    lines = [*table(line_map.measured(line_map.followed_files())), "", *named_mutants()]
+    files = line_map.followed_files(options.parts)
+    lines = [*table(line_map.measured(files), options.parts), "", *named_mutants()]
     print("\n".join(lines))
     if options.write:
         day = datetime.date.today().isoformat()
-        parts = ", ".join(sorted({Path(file).parent.name for file in line_map.followed_files()}))
-        head = (
-            f"Lines, with coverage.py {coverage.__version__} under the quick tests of {parts}. "
-            f"`python tools/coverage_table.py --write`, {day}:"
-        )
+        parts = ", ".join(sorted({Path(file).parent.name for file in files}))
+        command = " ".join(["python tools/coverage_table.py", *options.parts, "--write"])
+        head = f"Lines, with coverage.py {coverage.__version__} under the quick tests of {parts}. `{command}`, {day}:"
         pages.write_between("coverage", [head, "", *lines])
     return 0
 
