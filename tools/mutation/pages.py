@@ -83,7 +83,7 @@ def _survivor(edit: Edit) -> list[str]:
     why = equivalent.get(edit.name) or missed.get(edit.name, "**no reason is written down yet**")
     place, _, rest = edit.name.partition(": ")
     text, _, change = rest.rpartition("  |  ")
-    return [f"- `{place}`. {verdict}: {why}", "  ```python", f"  {text}", f"  # {change}", "  ```"]
+    return [f"- `{place}`. {verdict}: {why}", "  ```text", f"  {text}", f"  # {change}", "  ```"]
 
 
 def _reasons(kind: str) -> dict[str, str]:
