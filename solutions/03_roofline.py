@@ -802,8 +802,8 @@ picture(p03_decode.measured, rates=rates, products=products, steps=steps, height
 # sequence moves it to the right and up, until the slope ends at this machine's ridge. A long prompt stands on the flat
 # from the start.
 #
-# That answers the first cell, but not in full. For one token, reading explains only about a third of the time: compare
-# "ms" with "at least". The rest is neither clock. A step also has norms, rotations, attention over a scattered cache,
+# That answers the first cell, but not in full. For one token, reading explains only a part of the time: compare "ms"
+# with "at least". The rest is neither clock. A step also has norms, rotations, attention over a scattered cache,
 # and Python, and in a small model they weigh much.
 #
 # The times are processor time of one thread: the best of a few tries for products and reads, a single run for prefill,
@@ -813,10 +813,10 @@ picture(p03_decode.measured, rates=rates, products=products, steps=steps, height
 # What holds on every machine is the count: two FLOPs for each weight that a token meets, and attention on top. The
 # output head meets only the last token of a prompt. So prefill comes to less than 2 for each parameter and token.
 
-# %% [markdown] lang="zh" en="6ac5b071"
+# %% [markdown] lang="zh" en="75865454"
 # 从左往右看。解码一个 token 的算术强度是 1，速率只有峰值的一小部分。每多一个序列，点就往右上方挪一些，直到这台机器的脊点，斜线到那里为止。长提示词一开始就落在平的那一段上。
 #
-# 这回答了第一次测量留下的问题，但还不完整。只解码一个 token 时，读取只能解释大约三分之一的时间，对比“ms”和“at least”两列就知道。其余的不属于任何一个时钟：一步里还有归一化、旋转位置编码（RoPE）、在零散的缓存上做注意力，以及 Python 本身。模型越小，它们占的比重越大。
+# 这回答了第一次测量留下的问题，但还不完整。只解码一个 token 时，读取只能解释其中一部分时间，对比“ms”和“at least”两列就知道。其余的不属于任何一个时钟：一步里还有归一化、旋转位置编码（RoPE）、在零散的缓存上做注意力，以及 Python 本身。模型越小，它们占的比重越大。
 #
 # 这里的时间是单线程的处理器时间：矩阵乘法和读取取几次中最快的，预填充只跑一次，解码取五步的中位数。别的程序照样会来抢处理器缓存和内存。重跑一遍这个单元格，看看数字会差多少。如果处理器缓存装得下全部权重，点可能会高过屋顶线。
 #

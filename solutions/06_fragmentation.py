@@ -724,12 +724,17 @@ frame(films, 12)
 # 32 are free. In the paged memory G has been running since step 10, in blocks 14, 15, 16 and 6. The last one lies far
 # from the others, and nobody minds.
 #
+# The oracle reserves no slot too many, and yet the film shows internal ones: those of rounding. The table above counted
+# them as external.
+#
 # Now compare the counters. The buddies have 224 slots allocated for 107 tokens, the blocks 208 for 161. Do formula,
 # engine and picture agree on that? And what of I, which was refused in the first cell? Here it asks the engine's block
 # pool. Once as it was there, with 700 tokens each. And once at worst: all eight have filled their 1,024 slots.
 
-# %% [markdown] lang="zh" en="0ff33838"
+# %% [markdown] lang="zh" en="d234d69f"
 # 第 12 步。伙伴分配器那边，G 还在等。它的提示词有 50 个 token，回答有 10 个，要存 59 个，所以需要 64 个连续的槽位，而空闲的只有 32 个。在分页的内存里，G 从第 10 步起就在运行了，用的是块 14、15、16 和 6。最后这块离其他三块很远，可谁也不在意。
+#
+# oracle 不会多预留一个槽位，动画里却有内部碎片：那是取整多出来的槽位，前面的表把它们算作外部。
 #
 # 再比较计数。伙伴分配器分出了 224 个槽位，存了 107 个 token；分页是 208 个和 161 个。就分页的这两个数，公式、引擎和图对得上吗？还有开头被拒绝的 I，又会怎样？下面让它向引擎的块池申请。第一次和开头一样，每个请求 700 个 token。第二次是最坏的情况：八个请求都用满了 1,024 个槽位。
 

@@ -189,10 +189,10 @@ slot_mapping = check("07.slot_mapping", slot_mapping)
 # `write_kv(k, v, k_pool, v_pool, slots)`: token i of k and v, both [T, K, D], goes into slot `slots[i]`.
 #
 # - The pools change in place. A slot of -1 is skipped.
-# - NumPy spreads one head over all heads without a word. So raise `ValueError` if k or v is not [T, K, D], before you store
-#   anything.
+# - NumPy spreads one head over all heads without a word. So raise `ValueError` if k or v is not [T, K, D], with as many
+#   tokens T as `slots` has. Do it before you store anything.
 
-# %% [markdown] lang="zh" en="58bba1b6"
+# %% [markdown] lang="zh" en="af920d55"
 # <details><summary>提示 1：从哪里入手</summary>
 #
 # 数组可以用数组来索引：`block_table[positions // block_size]` 为每个位置给出一个块。
@@ -216,7 +216,7 @@ slot_mapping = check("07.slot_mapping", slot_mapping)
 # 所有请求的 K 都放在一个**池**里，形状为 [N 个块, B 个槽位, K 个头, D]。V 放在另一个同样的池里。写出 `write_kv(k, v, k_pool, v_pool, slots)`：k 和 v 的形状都是 [T, K, D]，其中第 i 个 token 写进槽位 `slots[i]`。
 #
 # - 两个池都就地修改。槽位为 -1 的跳过。
-# - NumPy 会一声不响地把一个头广播到所有头上。所以，k 或 v 的形状如果不是 [T, K, D]，就抛出 `ValueError`，而且要在存入任何内容之前。
+# - NumPy 会一声不响地把一个头广播到所有头上。所以，k 或 v 的形状如果不是 [T, K, D]（T 等于 `slots` 的长度），就抛出 `ValueError`，而且要在存入任何内容之前。
 
 
 # %% exercise="write_kv"
@@ -812,10 +812,10 @@ for B in (4, 16, 64, 256, 1024):
     print(f"{B:>10}{gathered:>9.2f}{online:>9.2f}{sum(-length % B for length in stored) / len(stored):>22.2f}")
 
 # %% [markdown] lang="en" tags=["claim-published"]
-# "gather" copies everything in any case, so it hardly changes. "online" takes a turn of a Python loop for each block, so small
-# ones are slow. A GPU kernel has no such loop. How much a small
-# block costs there is the kernel's affair: SGLang's default is 1, and the next table has a kernel that is slower with 128
-# than with 16. What always holds is the last column. 16 is a compromise.
+# "gather" copies everything in any case, so it hardly changes. "online" takes a turn of a Python loop for each block, so
+# small ones are slow. A ratio below 1 is no error: the unit, one block of 4,096, is not always the quickest. A GPU kernel
+# has no such loop. How much a small block costs there is the kernel's affair: SGLang's default is 1, and the next table
+# has a kernel that is slower with 128 than with 16. What always holds is the last column. 16 is a compromise.
 #
 # ## Price three: the kernel
 #
@@ -836,8 +836,8 @@ for B in (4, 16, 64, 256, 1024):
 # People quote such rows as "paging makes a server slower by a third". But the last five are times of one **kernel**, most
 # of them its worst case, and 37% and 12% hold for FlashAttention-2 only. And attention is only a part of a step.
 
-# %% [markdown] lang="zh" en="6c098f52"
-# gather 反正要全部拷贝，所以几乎不变。online 每遇到一块，就要执行一轮 Python 循环，所以块小就慢。GPU 的 kernel 里没有这样的循环，小块在那里有多慢，要看 kernel 怎么写：SGLang 默认的大小就是 1；而下一张表里有一个 kernel，块大小为 128 时比 16 时还慢。始终成立的是最后一列。16 是一种折中。
+# %% [markdown] lang="zh" en="8c962740"
+# gather 反正要全部拷贝，所以几乎不变。online 每遇到一块，就要执行一轮 Python 循环，所以块小就慢。比值小于 1 并没有错：作为单位的，是只有一块、这块有 4,096 个槽位的情形，它不一定最快。GPU 的 kernel 里没有这样的循环，小块在那里有多慢，要看 kernel 怎么写：SGLang 默认的大小就是 1；而下一张表里有一个 kernel，块大小为 128 时比 16 时还慢。始终成立的是最后一列。16 是一种折中。
 #
 # ## 代价三：kernel
 #
@@ -893,6 +893,7 @@ for S in (1024, 8192, 32_768):
 # - `cache.pool` has `num_free`, `allocate(n)`, `release(blocks)` and `ref_count(block)`. It raises `MemoryError` if blocks are
 #   lacking, and `ValueError` for a second release and for a number that is no block: 0 is none. Then nothing has changed.
 # - Which number a block has is the pool's business.
+# - A cache knows a request by its name, even if it was refused. Take a new name for each `CacheUser`.
 #
 # One of the ten. `compute` calls `append` with all tokens that are left:
 #
@@ -901,7 +902,7 @@ for S in (1024, 8192, 32_768):
 #     return super().append(request, min(n, self.block_size))
 # ```
 
-# %% [markdown] lang="zh" en="3b9c6a97"
+# %% [markdown] lang="zh" en="442a5f2f"
 # 只有当注意力几乎占满整步时，kernel 的开销才会变成整步的开销：上下文很长，批也很大。
 #
 # ## 练习 7.6 - 找出 bug
@@ -915,6 +916,7 @@ for S in (1024, 8192, 32_768):
 # - `cache.free(a)` 归还它的块，之后它的表是空的。
 # - `cache.pool` 有 `num_free`、`allocate(n)`、`release(blocks)` 和 `ref_count(block)`。块不够时，它抛出 `MemoryError`；重复归还，或者给的编号不是块（0 也不算块），就抛出 `ValueError`。出错之后，什么都没有改变。
 # - 一个块的编号是几，由池决定。
+# - 缓存按名字认请求，被拒绝过的也一样。每个 `CacheUser` 都要用一个新名字。
 #
 # 下面是十个中的一个。`compute` 会带着所有剩下的 token 调用 `append`：
 #

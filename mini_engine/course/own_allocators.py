@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from mini_engine.cache.contiguous import BuddyAllocator, FirstFitAllocator, Hole, NoRunError
 
 Take = Callable[[list[Hole], int], "tuple[int, list[Hole]] | None"]
 GiveBack = Callable[[list[Hole], int, int], list[Hole]]
+
+
+def _tuples(holes: Iterable[Any]) -> list[Hole]:
+    """The holes as the package has them: a right answer may be made of lists, and of NumPy's numbers."""
+    return [(int(start), int(size)) for start, size in holes]
 
 
 class HoleListAllocator(FirstFitAllocator):
@@ -25,11 +31,11 @@ class HoleListAllocator(FirstFitAllocator):
         found = self._take_from(self.holes(), size)
         if found is None:
             raise NoRunError(size, self._holes)
-        start, self._holes = found[0], list(found[1])
+        start, self._holes = int(found[0]), _tuples(found[1])
         return start, size
 
     def _give_back(self, start: int, size: int) -> None:
-        self._holes = list(self._back_to(self.holes(), start, size))
+        self._holes = _tuples(self._back_to(self.holes(), start, size))
 
 
 class JoiningBuddyAllocator(BuddyAllocator):
@@ -40,7 +46,7 @@ class JoiningBuddyAllocator(BuddyAllocator):
         self._join = join
 
     def _give_back(self, start: int, size: int) -> None:
-        joined = self._join(self.holes(), start, size)
+        joined = _tuples(self._join(self.holes(), start, size))
         self._free = {}
         for hole_start, hole_size in joined:
             self._free.setdefault(hole_size, set()).add(hole_start)

@@ -67,6 +67,7 @@ def _lengths(draw):
     ("package", "own"),
     [
         (FirstFitAllocator, lambda size: HoleListAllocator(size, answers.first_fit, answers.give_back_slots)),
+        (FirstFitAllocator, lambda size: HoleListAllocator(size, answers.first_fit, answers.give_back_lists)),
         (BuddyAllocator, lambda size: JoiningBuddyAllocator(size, answers.buddy_by_division)),
     ],
 )

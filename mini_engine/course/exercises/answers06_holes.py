@@ -123,6 +123,17 @@ def give_back_neighbours(holes: Holes, start: int, size: int) -> Holes:
     return sorted([*rest, (start, end - start)])
 
 
+def give_back_lists(holes: Holes, start: int, size: int) -> list[list[int]]:
+    """give_back with holes that are lists, so that the last one can grow in place."""
+    merged: list[list[int]] = []
+    for first, room in sorted([*holes, (start, size)]):
+        if merged and sum(merged[-1]) == first:
+            merged[-1][1] += room
+        else:
+            merged.append([first, room])
+    return merged
+
+
 def no_join(holes: Holes, start: int, size: int) -> Holes:
     return sorted([*holes, (start, size)])
 

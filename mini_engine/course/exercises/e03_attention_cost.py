@@ -105,7 +105,7 @@ def _contexts(B: int, shared: bool) -> int:
 
 FLOPS, PER_TOKEN = (
     "every query head computes a score and a value for every token",
-    "K and V of a token are read once a KV head",
+    "K and V of a token are read once a K/V head",
 )
 BYTES, BATCH, SHARED = (
     "q is read and the output is written",
@@ -126,7 +126,7 @@ ATTENTION_COST = Exercise(
     ],
     mutants=[
         Mutant("scores only", _changed(flops=lambda H, K, D, S, B, x: 2 * H * D * S * B), FLOPS, "The weighted sum of the values costs as much again, and a multiply-add is two FLOPs."),
-        Mutant("KV heads compute", _changed(flops=lambda H, K, D, S, B, x: 4 * K * D * S * B), FLOPS, "Each query head has scores of its own."),
+        Mutant("K/V heads compute", _changed(flops=lambda H, K, D, S, B, x: 4 * K * D * S * B), FLOPS, "Each query head has scores of its own."),
         Mutant("query heads read", _changed(moved=lambda H, K, D, S, B, x: 4 * H * D * (S * _contexts(B, x) + B)), PER_TOKEN, "A group of query heads shares one K and one V."),
         Mutant("keys only", _changed(moved=lambda H, K, D, S, B, x: 2 * K * D * S * _contexts(B, x) + 4 * H * D * B), PER_TOKEN, "Values are read too."),
         Mutant("numbers, not bytes", _changed(moved=lambda H, K, D, S, B, x: 2 * K * D * S * _contexts(B, x) + 2 * H * D * B), PER_TOKEN, "A number takes 2 bytes."),
@@ -142,7 +142,7 @@ ATTENTION_COST = Exercise(
 
 BATCH_ATTENTION = Prediction(
     "03.batch_attention",
-    "Attention of Llama-3-70B (64 query heads, 8 KV heads), 8,192 tokens each: FLOP per byte at batch 32?",
+    "Attention of Llama-3-70B (64 query heads, 8 K/V heads), 8,192 tokens each: FLOP per byte at batch 32?",
     float(attn_decode_intensity(64, 8, 128, 8192)),
     "FLOP/B",
     mistakes=[

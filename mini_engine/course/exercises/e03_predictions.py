@@ -60,7 +60,7 @@ CEILING = Prediction(
             2 * 4.8e12 / (163840 * 8192),
             "Both GPUs read at once, each its own half of the same K/V. Count one half once.",
         ),
-        (4.8e12 / (327680 * 8192), "Each GPU holds half of the KV heads: 163,840 B a token, not 327,680 B."),
+        (4.8e12 / (327680 * 8192), "Each GPU holds half of the K/V heads: 163,840 B a token, not 327,680 B."),
         (989e12 / 70e9, "That is the limit of computing. Reading K/V is the lower one."),
         (4.8e12 / 163840, "That is for one cached token each. Every new token reads all 8,192."),
         (

@@ -178,7 +178,7 @@ GIVE_BACK = Exercise(
         Mutant("joins over a gap", answers.joins_over_gaps, GAP, "The slot between belongs to somebody."),
         Mutant("joins the first three", answers.joins_first_three, ANY_RUN, "A memory may have any number of holes."),
     ],
-    alternatives=[answers.give_back_slots, answers.give_back_neighbours],
+    alternatives=[answers.give_back_slots, answers.give_back_neighbours, answers.give_back_lists],
 )  # fmt: skip
 
 ALONE, BUDDY, UP, STRANGER, SPLIT, CHAIN, ANY_BUDDY = (
