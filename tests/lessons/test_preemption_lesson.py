@@ -11,13 +11,14 @@ import pytest
 from mini_engine import LLM, SamplingParams, get_gpu, get_model
 from mini_engine.course.exercise import Prediction
 from mini_engine.course.exercises import find
-from mini_engine.course.exercises.answers14_recompute import PopsTheLast, Recomputes, RecomputesByPart
+from mini_engine.course.exercises.answers14_recompute import Recomputes, RecomputesByPart
 from mini_engine.course.exercises.answers14_room import CountsBlocks, MakesRoom, OneAtATime
 from mini_engine.course.exercises.answers14_victim import LeastImportant
 from mini_engine.course.exercises.bugs14_preemption import RIGHT, AfterYou
 from mini_engine.course.exercises.e14_break_even import break_even
 from mini_engine.course.figures import new_figure
 from mini_engine.course.panels import p14_preemption as pictures
+from mini_engine.course.planted import planted
 from mini_engine.course.tight_pool import NAMES, Run, Stuck, prompt_of, serve
 from mini_engine.geometry import active_params, kv_bytes_per_token
 from mini_engine.roofline import breakeven_pcie
@@ -97,7 +98,9 @@ def test_the_watchdog_ends_a_livelock_and_says_who_waits():
 
 
 def test_the_watchdog_ends_a_step_that_never_ends():
-    class Pops(LeastImportant, MakesRoom, PopsTheLast):
+    pops_the_last = planted(Recomputes, ("self.running.remove(victim)", "self.running.pop()"))
+
+    class Pops(LeastImportant, MakesRoom, pops_the_last):
         pass
 
     with pytest.raises(Stuck, match="step 5 never ends: a is served again and again"):
