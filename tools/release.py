@@ -3,7 +3,7 @@
 python tools/release.py            or: make release
 python tools/release.py FOLDER     the archive goes there
 
-In it is what a learner needs, as git knows it: lessons in both languages, the package, data, docs, and the files that set
+In it is what a learner needs, as it was committed: lessons in both languages, the package, data, docs, and the files that set
 everything up. Not in it: solutions, teachers' pages, tests, the scripts of the benchmarks (lessons read their
 results), and the tools that make lessons. What a page says of those
 stands between the marks <!-- project --> and <!-- /project -->, and is left out too. The engine's own version of every
@@ -12,6 +12,7 @@ exercise is in: the notebooks go on with it, and the checks compare with it.
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -45,14 +46,29 @@ NOTE = """
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip file can hold; a real time would make every archive another one
 
 
-def files(root: Path = ROOT) -> list[str]:
-    """The paths that go into the bundle, from the root, sorted. RuntimeError where git does not know this folder."""
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--", *PARTS], cwd=root, capture_output=True, text=True, check=False
-    )
-    if listed.returncode:
-        raise RuntimeError(f"{root}: the bundle is made of the files that git knows: {listed.stderr.strip()}")
-    return sorted(path for path in listed.stdout.split("\0") if path and not path.startswith(LEFT_OUT))
+def git(root: Path, *words: str) -> str:
+    """What a command of git prints. RuntimeError where git does not know this folder."""
+    done = subprocess.run(["git", *words, "--", *PARTS], cwd=root, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{root}: the bundle is made of the files that git knows: {done.stderr.strip()}")
+    return done.stdout
+
+
+def files(root: Path = ROOT) -> dict[str, bool]:
+    """The paths that go into the bundle, from the root, sorted, and whether each can be executed.
+
+    RuntimeError where git does not know every part: a copy inside somebody else's repository, for instance.
+    """
+    entries = [entry.split("\t", 1) for entry in git(root, "ls-files", "--stage", "-z").split("\0") if entry]
+    known = {path: facts.startswith("100755") for facts, path in entries}
+    if missing := [part for part in PARTS if not any(f"{path}/".startswith(f"{part}/") for path in known)]:
+        raise RuntimeError(f"{root}: the bundle is made of the files that git knows, and it knows no {missing[0]} here")
+    return {path: known[path] for path in sorted(known) if not path.startswith(LEFT_OUT)}
+
+
+def uncommitted(root: Path = ROOT) -> list[str]:
+    """Files of the bundle that are not as they were committed: a lesson that somebody solved in its place, for instance."""
+    return [path for path in git(root, "diff", "--name-only", "--relative", "-z", "HEAD").split("\0") if path]
 
 
 def content(path: Path, root: Path = ROOT) -> bytes:
@@ -75,19 +91,34 @@ def write_bundle(folder: Path, root: Path = ROOT) -> Path:
     version = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
     name = f"mini-engine-course-{version}"
     folder.mkdir(parents=True, exist_ok=True)
-    archive = folder / f"{name}.zip"
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as bundle:
-        for path in files(root):
-            entry = zipfile.ZipInfo(f"{name}/{path}", EARLIEST)
-            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-            bundle.writestr(entry, content(root / path, root))
+    archive, part = folder / f"{name}.zip", folder / f"{name}.part"
+    try:
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as bundle:
+            for path, is_executable in files(root).items():
+                entry = zipfile.ZipInfo(f"{name}/{path}", EARLIEST)
+                entry.compress_type, entry.external_attr = (
+                    zipfile.ZIP_DEFLATED,
+                    (0o755 if is_executable else 0o644) << 16,
+                )
+                bundle.writestr(entry, content(root / path, root))
+        part.replace(archive)
+    finally:
+        part.unlink(missing_ok=True)
     return archive
 
 
-def main() -> int:
+def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
     """Exit status: 0 written, 2 refused."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=root / "dist", help="where the archive goes")
+    options = parser.parse_args(argv)
     try:
-        archive = write_bundle(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "dist")
+        if changed := uncommitted(root):
+            raise ValueError(
+                f"not as it was committed: {', '.join(changed)}. A class would get it as it is now, perhaps with "
+                f"answers: commit it, or put it back with git restore"
+            )
+        archive = write_bundle(options.folder, root)
     except (OSError, RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -19,7 +19,7 @@ from nbclient import NotebookClient
 from tests.quality.test_links import wrong_links
 from tools.lessons.build import sources
 from tools.lessons.source import read_lesson
-from tools.release import content, write_bundle
+from tools.release import PARTS, content, main, write_bundle
 
 ROOT = Path(__file__).resolve().parents[2]
 LESSONS = [path.stem for path in sources(ROOT)]
@@ -128,6 +128,74 @@ def test_every_link_in_it_leads_somewhere(bundle: Path) -> None:
     assert len(pages) > 2 * len(LESSONS)
     wrong = {str(page.relative_to(bundle)): wrong_links(page) for page in pages}
     assert not {page: links for page, links in wrong.items() if links}
+
+
+def git(folder: Path, *words: str) -> None:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A repository with one file of every part of a bundle, committed."""
+    folder = tmp_path / "a project"
+    for part in PARTS:
+        path = folder / part if (ROOT / part).is_file() else folder / part / "file.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("# a\n")
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    (folder / "postBuild").chmod(0o755)
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "a")
+    return folder
+
+
+def test_what_can_be_executed_still_can(project: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(write_bundle(tmp_path, project)) as file:
+        modes = {entry.filename.partition("/")[2]: entry.external_attr >> 16 for entry in file.infolist()}
+    assert modes.pop("postBuild") == 0o755
+    assert set(modes.values()) == {0o644}
+
+
+def test_a_lesson_solved_in_its_place_is_not_handed_out(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "lessons" / "notes.md").write_text("git does not know it: it stays here")
+    assert main([str(tmp_path / "dist")], project) == 0
+    (project / "lessons" / "file.md").write_text("an answer")
+    for command in (["add", "--all"], ["commit", "--quiet", "--message", "b"]):
+        assert main([str(tmp_path / "other")], project) == 2
+        assert "not as it was committed: lessons/file.md" in capsys.readouterr().err
+        git(project, *command)
+    assert not (tmp_path / "other").exists()
+    (archive,) = (tmp_path / "dist").iterdir()
+    assert not [name for name in zipfile.ZipFile(archive).namelist() if "notes" in name]
+
+
+def test_a_copy_in_the_repository_of_somebody_else_is_refused(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.rmtree(project / ".git")
+    assert main([str(tmp_path / "dist")], project) == 2
+    assert "the files that git knows" in capsys.readouterr().err
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "a")
+    assert main([str(tmp_path / "dist")], project) == 2
+    assert "it knows no .gitignore here" in capsys.readouterr().err
+    assert not list((tmp_path / "dist").iterdir())
+
+
+def test_a_bundle_that_cannot_be_made_leaves_the_old_one(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = write_bundle(tmp_path, project).read_bytes()
+    (project / "README.md").write_text("<!-- project -->\n")
+    git(project, "commit", "--all", "--quiet", "--message", "half a mark")
+    assert main([str(tmp_path)], project) == 2
+    assert "pairs" in capsys.readouterr().err
+    (archive,) = (path for path in tmp_path.iterdir() if path != project)
+    assert archive.read_bytes() == before
 
 
 def test_half_a_mark_is_refused(tmp_path: Path) -> None:
