@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 HEAD = re.compile(r"^\[(ok|no|todo)\] (\d\d\.\w+)", re.M)
 MARKS = {"ok": "[ok]", "no": "[no]", "todo": "[  ]", "not run": "[  ]"}
+DEFAULTS = (Path("my_lessons"), Path("lessons"))  # `make lab` copies to the first, conda works in the second
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,22 @@ def _cell(cell: dict[str, Any]) -> Cell:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `mini-engine progress`."""
-    parser.add_argument("folder", nargs="?", type=Path, help="where your notebooks are (default: my_lessons, or here)")
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        help="your notebooks, or one of them (default: my_lessons; without it lessons, or here)",
+    )
     parser.add_argument("--json", action="store_true", help="print the status of every exercise as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print one line a lesson. FileNotFoundError when there is no lesson in the folder."""
-    folder = args.folder or (Path("my_lessons") if Path("my_lessons").is_dir() else Path())
-    paths = sorted(path for path in folder.rglob("[0-9][0-9]_*.ipynb") if ".ipynb_checkpoints" not in path.parts)
+    folder = args.folder or next((path for path in DEFAULTS if path.is_dir()), Path())
+    if folder.is_file():
+        folder, paths = folder.parent, [folder]
+    else:
+        paths = sorted(p for p in folder.rglob("[0-9][0-9]_*.ipynb") if ".ipynb_checkpoints" not in p.parts)
     if not paths:
         raise FileNotFoundError(
             f"no lesson in {folder}: name the folder, or run `make lab`, which copies them to my_lessons/"
@@ -72,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(_in_one_language(lessons))
     for line in unreadable:
-        print(f"left out: {line}")
+        print(f"left out: {line}", file=sys.stderr)
     return 1 if unreadable else 0
 
 
@@ -83,8 +93,10 @@ def _in_one_language(lessons: dict[str, list[Cell]]) -> dict[str, list[Cell]]:
         return name in lessons and all(cell.status in ("todo", "not run") for cell in lessons[name])
 
     def is_left_out(name: str) -> bool:
-        twin = name.removeprefix("zh/") if name.startswith("zh/") else f"zh/{name}"
-        return is_idle(name) and twin in lessons and (name.startswith("zh/") or not is_idle(twin))
+        path = Path(name)
+        is_chinese = path.parent.name == "zh"
+        twin = (path.parents[1] / path.name if is_chinese else path.parent / "zh" / path.name).as_posix()
+        return is_idle(name) and twin in lessons and (is_chinese or not is_idle(twin))
 
     return {name: cells for name, cells in lessons.items() if not is_left_out(name)}
 

@@ -74,11 +74,13 @@ def test_what_is_no_notebook_is_named_and_left_out(tmp_path, capsys):
     (tmp_path / "02_y.ipynb").write_text("<<<<<<< HEAD")
     (tmp_path / "03_z.ipynb").write_text("[]")
     assert main(["progress", str(tmp_path)]) == 1
-    out = capsys.readouterr().out
-    assert "1 of 1 exercises pass" in out
-    assert "left out" in out
-    assert "02_y.ipynb" in out
-    assert "03_z.ipynb" in out
+    said = capsys.readouterr()
+    assert "1 of 1 exercises pass" in said.out
+    assert said.err.count("left out: ") == 2
+    assert "02_y.ipynb" in said.err
+    assert "03_z.ipynb" in said.err
+    assert main(["progress", str(tmp_path), "--json"]) == 1
+    assert list(json.loads(capsys.readouterr().out)) == ["01_x"]
 
 
 @pytest.mark.parametrize(
@@ -95,9 +97,9 @@ def test_what_is_no_notebook_is_named_and_left_out(tmp_path, capsys):
 def test_one_broken_notebook_is_left_out_even_alone(text, tmp_path, capsys):
     (tmp_path / "01_x y.ipynb").write_text(text)
     assert main(["progress", str(tmp_path)]) == 1
-    out = capsys.readouterr().out
-    assert "0 of 0 exercises pass" in out
-    assert "01_x y.ipynb is not a notebook" in out
+    said = capsys.readouterr()
+    assert "0 of 0 exercises pass" in said.out
+    assert "01_x y.ipynb is not a notebook" in said.err
 
 
 def test_what_is_no_file_is_left_out(tmp_path, capsys):
@@ -107,9 +109,9 @@ def test_what_is_no_file_is_left_out(tmp_path, capsys):
     (tmp_path / "04_folder.ipynb").mkdir()
     os.mkfifo(tmp_path / "05_pipe.ipynb")
     assert main(["progress", str(tmp_path)]) == 1
-    out = capsys.readouterr().out
-    assert "1 of 1 exercises pass" in out
-    assert out.count("left out: ") == 4
+    said = capsys.readouterr()
+    assert "1 of 1 exercises pass" in said.out
+    assert said.err.count("left out: ") == 4
 
 
 def test_cells_without_metadata_are_no_checks(tmp_path, capsys):
@@ -121,6 +123,27 @@ def test_cells_without_metadata_are_no_checks(tmp_path, capsys):
 def test_a_folder_without_lessons_says_what_to_do(tmp_path, capsys):
     assert main(["progress", str(tmp_path)]) == 1
     assert "make lab" in capsys.readouterr().err
+
+
+def test_without_a_folder_it_never_counts_the_solutions(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder, status in (("solutions", "ok"), ("lessons", "todo"), ("my_lessons", "no")):
+        write(tmp_path / folder / "01_x.ipynb", ("", f"[{status}] 01.a  a\n", 1))
+    shown = []
+    for folder in ("my_lessons", "lessons"):
+        assert main(["progress", "--json"]) == 0
+        shown += [cell["status"] for cells in json.loads(capsys.readouterr().out).values() for cell in cells]
+        shutil.rmtree(folder)
+    assert shown == ["no", "todo"]
+
+
+def test_one_notebook_may_be_named(tmp_path, capsys):
+    write(tmp_path / "my copy.ipynb", ("", "[ok] 01.a  a\n", 1))
+    assert main(["progress", str(tmp_path / "my copy.ipynb")]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "my copy   1 of  1 points  [ok]"
+    (tmp_path / "notes.md").write_text("x")
+    assert main(["progress", str(tmp_path / "notes.md")]) == 1
+    assert "notes.md is not a notebook" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -137,6 +160,10 @@ def test_a_twin_that_nobody_works_in_is_not_shown(english, chinese, shown, tmp_p
     write(tmp_path / "zh" / "01_x.ipynb", ("", f"[{chinese}] 01.a  a\n", 1))
     assert main(["progress", str(tmp_path)]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:-2]] == shown
+    shutil.copytree(tmp_path, tmp_path / "deeper")
+    assert main(["progress", str(tmp_path)]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()[:-2]]
+    assert names == sorted(shown + [f"deeper/{name}" for name in shown])
 
 
 def test_json_has_every_exercise(tmp_path, capsys):

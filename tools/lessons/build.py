@@ -21,15 +21,14 @@ Execute = Callable[[NotebookNode, Path, str, bool], NotebookNode]
 
 
 def sources(root: Path, numbers: Iterable[str] = ()) -> list[Path]:
-    """The lessons' sources, all or those whose names start with one of `numbers`. FileNotFoundError for a number without one."""
+    """The lessons' sources, all or those of `numbers`, such as "01". FileNotFoundError for a number without one."""
     paths = sorted((root / "solutions").glob("[0-9][0-9]_*.py"))
-    wanted = list(numbers)
+    wanted, known = list(numbers), {path.stem[:2] for path in paths}
     for number in wanted:
-        if not any(path.stem.startswith(number) for path in paths):
-            raise FileNotFoundError(
-                f"no lesson solutions/{number}*.py; there are: {', '.join(p.stem for p in paths) or 'none'}"
-            )
-    return [path for path in paths if not wanted or any(path.stem.startswith(number) for number in wanted)]
+        if number not in known:
+            names = ", ".join(path.stem for path in paths) or "none"
+            raise FileNotFoundError(f"no lesson solutions/{number}_*.py; there are: {names}")
+    return [path for path in paths if not wanted or path.stem[:2] in wanted]
 
 
 def generated_paths(root: Path) -> set[str]:
