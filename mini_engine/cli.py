@@ -134,7 +134,7 @@ def _parser() -> argparse.ArgumentParser:
 
     download = command("download", run_download, "fetch a model", "Fetch a model.")
     names = (DEFAULT_MODEL, *SMALL_MODELS)  # the small ones are there already, and who asks is told so
-    download.add_argument("model", choices=names, help=f"{DEFAULT_MODEL} is SmolLM2-135M-Instruct, 93 MB, Apache-2.0")
+    download.add_argument("model", choices=names, help=f"{DEFAULT_MODEL} is SmolLM2-135M-Instruct, 98 MB, Apache-2.0")
 
     words = "see which exercises pass", "See which exercises pass, as your notebooks were saved."
     progress.add_arguments(command("progress", progress.run, *words))
@@ -243,7 +243,7 @@ def _default_model() -> str:
     if DEFAULT_MODEL in available_models():
         return DEFAULT_MODEL
     _say(
-        f"mini-engine: the real model is not installed; `mini-engine download {DEFAULT_MODEL}` fetches it (93 MB). "
+        f"mini-engine: the real model is not installed; `mini-engine download {DEFAULT_MODEL}` fetches it (98 MB). "
         f"Using {FALLBACK_MODEL}, a very small one: expect words, not sense."
     )
     return FALLBACK_MODEL

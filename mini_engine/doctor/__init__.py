@@ -36,7 +36,14 @@ def examine() -> list[Check]:
             checks += check()
         except Exception as error:
             name = check.__name__.removeprefix("check_")
-            checks.append(Check(name, "fault", f"{type(error).__name__}: {error}", "install again: `make setup`"))
+            checks.append(
+                Check(
+                    name,
+                    "fault",
+                    f"{type(error).__name__}: {error}",
+                    "make the environment again: `make clean && make setup`",
+                )
+            )
     return checks
 
 

@@ -68,18 +68,28 @@ def version(name: str) -> str | None:
         return None
 
 
+def pip_install(names: list[str], *options: str) -> str:
+    """The command that installs these packages of ours, in the versions that were tested, into this environment.
+
+    `make setup` would not do: it does nothing as long as pyproject.toml is unchanged.
+    """
+    pins = [line.split(";")[0].strip() for line in requirements()]
+    wanted = [f'"{pin}"' for pin in pins for name in names if pin.startswith(f"{name}==")]
+    return " ".join([f'"{sys.executable}" -m pip install', *options, *wanted])
+
+
 def check_notebook() -> Iterator[Check]:
     """Widgets move only when JupyterLab, kernel and ipywidgets are of one environment."""
     parts = ("jupyterlab", "ipykernel", "ipywidgets")
     missing = [name for name in parts if version(name) is None]
     if missing:
-        yield Check("notebook", "fault", f"{', '.join(missing)} not in {sys.prefix}", "install again: `make setup`")
+        yield Check("notebook", "fault", f"{', '.join(missing)} not in {sys.prefix}", pip_install(missing))
         return
     strangers = [name for name in parts if not _lies_in(metadata.distribution(name).locate_file(""), sys.prefix)]
     other = shutil.which("jupyter-lab")
     if strangers:
         found = f"{', '.join(strangers)} outside {sys.prefix}: sliders may not show"
-        yield Check("notebook", "warning", found, "install again: `make setup`")
+        yield Check("notebook", "warning", found, pip_install(strangers, "--ignore-installed", "--no-deps"))
     elif other is not None and Path(other).parent.resolve() != Path(sys.executable).parent.resolve():
         found = f"`jupyter lab` starts {other}, which is of another environment: sliders may not show"
         yield Check("notebook", "warning", found, f'start it by `make lab` or "{sys.executable}" -m jupyterlab')
@@ -101,7 +111,10 @@ def check_kernelspec() -> Iterator[Check]:
     if os.path.dirname(python) == "" or Path(python).parent.resolve() == Path(sys.executable).parent.resolve():
         yield Check("kernel", "ok", f"python3 starts {sys.executable}")
     else:
-        remedy = f'"{sys.executable}" -m ipykernel install --sys-prefix --name python3; or remove {spec.resource_dir}'
+        if _lies_in(spec.resource_dir, sys.prefix):
+            remedy = f'"{sys.executable}" -m ipykernel install --sys-prefix --name python3'
+        else:  # it is found before the one of this environment
+            remedy = f"remove {spec.resource_dir}"
         yield Check("kernel", "fault", f"python3 starts {python}, not {sys.executable}", remedy)
 
 
@@ -110,7 +123,7 @@ def check_install() -> Iterator[Check]:
     try:
         installed = metadata.distribution("mini-engine")
     except metadata.PackageNotFoundError:
-        remedy = f'in the project: `make setup`, or "{sys.executable}" -m pip install --editable .'
+        remedy = f'in the project: "{sys.executable}" -m pip install --editable .'
         yield Check(
             "install", "fault", f"mini-engine is not installed in {sys.prefix}: notebooks cannot import it", remedy
         )

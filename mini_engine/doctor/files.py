@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 
 from mini_engine.data_files import data_dir
 from mini_engine.doctor.finding import Check, Status
 
-REINSTALL = "install mini-engine again; in a checkout: `git checkout -- data`"
+REINSTALL = "install mini-engine again, or unpack it again; in a checkout: `git checkout -- data`"
 
 
 def check_models() -> Iterator[Check]:
@@ -17,7 +18,11 @@ def check_models() -> Iterator[Check]:
     needed: list[tuple[str, Status, str]] = [
         ("tiny-gqa", "fault", REINSTALL),
         ("tiny-mla", "fault", REINSTALL),
-        ("smollm2-135m", "warning", "`mini-engine download smollm2-135m` (93 MB)"),
+        (
+            "smollm2-135m",
+            "warning",
+            f'"{sys.executable}" -m mini_engine download smollm2-135m',
+        ),  # mini-engine may not be on the PATH
     ]
     for name, if_missing, remedy in needed:
         try:

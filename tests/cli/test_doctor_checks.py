@@ -72,7 +72,7 @@ def test_a_package_that_is_not_installed(monkeypatch) -> None:
     monkeypatch.setattr(metadata, "distribution", missing)
     check = one(environment.check_install())
     assert check.status == "fault"
-    assert "make setup" in check.remedy
+    assert "-m pip install --editable ." in check.remedy
 
 
 # -- sliders -----------------------------------------------------------------------------------------------------------------

@@ -136,6 +136,7 @@ def test_a_part_of_the_notebook_is_missing(versions, name):
     check = only(environment.check_notebook())
     assert check.status == "fault"
     assert name in check.found
+    assert f'-m pip install "{name}==' in check.remedy
 
 
 def test_jupyterlab_of_another_environment(monkeypatch, tmp_path):
@@ -157,6 +158,7 @@ def test_a_part_of_the_notebook_from_elsewhere(monkeypatch, tmp_path):
     check = only(environment.check_notebook())
     assert check.status == "warning"
     assert check.found.startswith("ipywidgets outside")
+    assert '--ignore-installed --no-deps "ipywidgets==' in check.remedy, "pip would be content with the other one"
 
 
 def write_kernel(folder, python):
@@ -176,7 +178,17 @@ def test_a_kernel_of_another_environment(monkeypatch, tmp_path):
     check = only(environment.check_kernelspec())
     assert check.status == "fault"
     assert str(other / "python") in check.found
-    assert "ipykernel install" in check.remedy
+    assert check.remedy == f"remove {tmp_path / 'jupyter' / 'kernels' / 'python3'}", (
+        "another one would not be found first"
+    )
+
+
+def test_a_kernel_of_this_environment_that_starts_another(monkeypatch, tmp_path):
+    write_kernel(tmp_path / "jupyter", "/other/bin/python")
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    monkeypatch.setattr(environment.sys, "prefix", str(tmp_path))
+    check = only(environment.check_kernelspec())
+    assert check.remedy.endswith("-m ipykernel install --sys-prefix --name python3")
 
 
 @pytest.mark.parametrize("python", ["python", sys.executable])
@@ -248,7 +260,7 @@ def test_models_missing_and_damaged(monkeypatch):
     state["smollm2-135m"] = ModelNotFoundError("gone")
     check = only(files.check_models())
     assert (check.status, check.found) == ("warning", "not there")
-    assert "mini-engine download smollm2-135m" in check.remedy
+    assert "-m mini_engine download smollm2-135m" in check.remedy
 
     state["smollm2-135m"] = CorruptModelError("cut after 5 bytes")
     check = only(files.check_models())
