@@ -11,6 +11,7 @@ lesson01, nbgrader generate_feedback lesson01, nbgrader export. docs/teaching/gr
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -28,9 +29,27 @@ CONFIG = f"""c = get_config()  # noqa: F821
 c.CourseDirectory.course_id = "mini_engine"
 c.ClearSolutions.code_stub = {{"python": {STUB!r}}}
 c.ExecutePreprocessor.timeout = 600  # seconds a cell
+
+from nbgrader.preprocessors import NbGraderPreprocessor
+
+
+class ForgetCopies(NbGraderPreprocessor):
+    # A cell that a student has copied bears no grade. As nbgrader leaves it, it ends the grading of everybody.
+
+    def preprocess_cell(self, cell, resources, index):
+        if cell.metadata.get("nbgrader") == {{}}:
+            del cell.metadata["nbgrader"]
+        return cell, resources
+
+
+c.Autograde.sanitize_preprocessors.insert(2, ForgetCopies)  # behind DeduplicateIds, which empties them
 """
-# Put before each check when it is graded: a submission may have bound these names to something else.
+# Put before each check when it is graded: a submission may have bound these names to something else, here or in the package,
+# told `check` what it said before, or asked it not to be strict.
 FRESH = """### BEGIN HIDDEN TESTS
+import os, sys
+os.environ["COURSE_STRICT"] = "1"
+[sys.modules.pop("mini_engine.course" + part, None) for part in ("", ".check", ".bugs_caught")]
 from mini_engine.course import bugs_caught, check
 ### END HIDDEN TESTS
 """
@@ -72,6 +91,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("lessons", nargs="*", metavar="NN", help="lesson numbers; none means all")
     parser.add_argument("--zh", action="store_true", help="the Chinese lessons")
     options = parser.parse_intermixed_args(argv)  # FOLDER --zh 01 too
+    if re.fullmatch(r"\d\d", str(options.folder)):
+        parser.error(f"{options.folder} is the number of a lesson: the folder comes first")
     try:
         for path in write_course(options.folder, options.lessons, "zh" if options.zh else "en"):
             print(path)

@@ -65,6 +65,7 @@ def settle(exercise: Exercise, candidate: Any, judge: Callable[[], tuple[str, st
     judge() -> (report, reason); it is not asked again about the reference that was handed out.
     """
     reference, earlier = exercise.reference, _not_right.get(exercise.id)
+    strict = is_strict()  # asked before the candidate runs, which could change the answer
     if earlier is not None and earlier.reference is candidate:
         text, reason = earlier.report, earlier.reason  # the cell is run again: its name holds the reference by now
     else:
@@ -74,7 +75,7 @@ def settle(exercise: Exercise, candidate: Any, judge: Callable[[], tuple[str, st
         _not_right.pop(exercise.id, None)
         return candidate
     _not_right[exercise.id] = _NotRight(reference, text, reason)
-    if is_strict():
+    if strict:
         raise CheckFailed(f"{exercise.id}: {reason}")
     return reference
 

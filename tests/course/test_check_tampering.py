@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from mini_engine.course.check import _not_right
+from mini_engine.course.check import CheckFailed, _not_right, check
 from mini_engine.course.exercise import Exercise, Property
 from tests.course.check_cases import DOUBLE, HASTY, STACK, Cell, verdict
 
@@ -136,3 +136,10 @@ def test_tampering_is_undone_and_refused(
     assert DOUBLE.reference is reference
     assert verdict(cell("def f(x, times=1): return x")["f"], capsys).startswith("[no]")
     assert verdict(cell("def f(x, times=1): return x * 2.0**times")["f"], capsys).startswith("[ok]")
+
+
+def test_an_answer_that_asks_for_less_strictness_comes_too_late(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NBGRADER_EXECUTION", "autograde")
+    source = "import os\ndef f(x, times=1):\n    os.environ.pop('NBGRADER_EXECUTION', None)\n    return x"
+    with pytest.raises(CheckFailed):
+        check("99.double", cell(source)["f"])

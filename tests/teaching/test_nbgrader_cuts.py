@@ -93,3 +93,21 @@ def test_a_course_that_cannot_be_written_is_said_in_one_line(tmp_path: Path, cap
 def test_lessons_may_come_after_the_language(tmp_path: Path) -> None:
     assert main([str(tmp_path), "--zh", "00"]) == 0
     assert [path.name for path in tmp_path.glob("source/*/*")] == ["00_start_here.ipynb"]
+
+
+@pytest.mark.parametrize("number", ["1", "0", "", "99", "01_numpy_kv_cache", "../00", "*"])
+def test_a_lesson_is_named_by_its_two_digits(number: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """ "1" is lesson 01 for a teacher, and was 10 to 15."""
+    assert main([str(tmp_path / "my class"), "00", number]) == 2
+    assert f"no lesson solutions/{number}_*.py; there are: 00_start_here, 01_" in capsys.readouterr().err
+    assert not (tmp_path / "my class").exists()
+
+
+def test_a_forgotten_folder_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        main(["01", "02"])
+    assert "the folder comes first" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

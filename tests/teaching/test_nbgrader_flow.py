@@ -63,21 +63,44 @@ def with_changed(release: nbformat.NotebookNode, which: Callable[..., bool], cha
     return notebook
 
 
+def with_copies(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Every answer there twice, as copying a cell leaves it: nbgrader's metadata comes along."""
+    cells = []
+    for cell in notebook.cells:
+        if is_answer(cell):
+            copy = nbformat.from_dict(cell)
+            copy.id = f"{cell.id}-copy"
+            cells.append(copy)
+        cells.append(cell)
+    notebook.cells = cells
+    return notebook
+
+
+REBIND = """import os, sys, types
+import mini_engine.course
+check = bugs_caught = lambda *all: None
+vars(mini_engine.course).update(check=check, bugs_caught=check)
+os.environ |= {"COURSE_STRICT": "0"}
+os.environ.pop("NBGRADER_EXECUTION", None)
+sys.modules["mini_engine.course"] = types.SimpleNamespace(check=check, bugs_caught=check)
+"""
+
+
 def submissions(source: nbformat.NotebookNode, release: nbformat.NotebookNode) -> dict[str, nbformat.NotebookNode]:
-    """Five students. The first has solved everything."""
+    """Five students. The first has solved everything, and tried each answer in a copy of its cell."""
 
     def solved(number: int) -> str:
         return source.cells[number].source
 
     return {
-        "right": with_changed(release, is_answer, solved),
+        "right": with_copies(with_changed(release, is_answer, solved)),
         "unsolved": release,
         "hard_coded": with_changed(release, is_answer, lambda number: constant(solved(number))),
         "checks_removed": with_changed(release, is_check, lambda number: "print('[ok]')"),
         "checks_replaced": with_changed(
             release,
             is_answer,
-            lambda number: f"check = bugs_caught = lambda *all: None\n{release.cells[number].source}",
+            lambda number: REBIND + release.cells[number].source,
         ),
     }
 
