@@ -75,11 +75,18 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="only those that nobody noticed last time")
     parser.add_argument("--write", action="store_true", help="write the results down, those of earlier runs included")
     options = parser.parse_args()
+    if options.count < 1:
+        parser.error(f"--count {options.count}: at least 1 is planted")
+    kinds = [options.kind] if options.kind else list(LEAST)
+    plans = {kind: planned(kind, options.count, options.seed) for kind in kinds}
+    names = [edit.name for plan in plans.values() for edits in plan.values() for edit in edits]
+    if options.words and not any(word in name for word in options.words for name in names):
+        parser.error(f"no fault's name contains {' or '.join(options.words)}; one name is {names[0]!r}")
     forked.warm_up()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     failed = False
-    for kind in [options.kind] if options.kind else list(LEAST):
-        edits, known = planned(kind, options.count, options.seed), results.setdefault(kind, {})
+    for kind, edits in plans.items():
+        known = results.setdefault(kind, {})
         every = list({edit.name: edit for members in edits.values() for edit in members}.values())
         asked = [edit for edit in every if not options.words or any(word in edit.name for word in options.words)]
         asked = [edit for edit in asked if not options.again or known.get(edit.name) is None]
