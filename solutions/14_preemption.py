@@ -348,9 +348,9 @@ predict("14.again", value=None)
 # - `self.kv.free(victim)` gives its blocks back. None of its tokens counts as computed any more: `victim.num_computed_tokens`.
 # - Its `status` is `RequestStatus.PREEMPTED`. All its tokens stay.
 # - `self.waiting.add(victim)` puts it into the queue, by its arrival: in front of all that never started.
-# - Tell the plan, `draft.preempted`, and the counter, `self.counters.num_preemptions`.
+# - Append it to the plan's list `draft.preempted`, and add 1 to the counter `self.counters.num_preemptions`.
 
-# %% [markdown] lang="zh" en="bf3c570f"
+# %% [markdown] lang="zh" en="80af7835"
 # ## 练习 14.3 - 以重算方式抢占
 #
 # 难度 2/5 · 重要性 5/5 · 15 分钟 · 大约 7 行
@@ -361,7 +361,7 @@ predict("14.again", value=None)
 # - `self.kv.free(victim)` 归还它的块。这样，它的 token 一个也不算“已经算过”了：`victim.num_computed_tokens`。
 # - 它的 `status` 是 `RequestStatus.PREEMPTED`。所有 token 都留着。
 # - `self.waiting.add(victim)` 把它按到达时间放进队列：排在所有从没开始过的请求前面。
-# - 记到计划里：`draft.preempted`；也记到计数器上：`self.counters.num_preemptions`。
+# - 把它追加到计划的列表 `draft.preempted` 里，再把计数器 `self.counters.num_preemptions` 加 1。
 
 
 # %% exercise="MyPreempt"

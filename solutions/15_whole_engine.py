@@ -128,8 +128,8 @@ predict("15.rollback", value=None)
 #
 # - `self.backend.apply_ops(plan.cache_ops)` moves blocks. That comes first: the pass reads what was moved.
 # - `self.build(plan)` makes the arrays, and `self.backend.execute(arrays)` runs **one** pass over all chunks.
-# - A chunk is `(request_id, index, start, num_tokens)`. Its sequence is `sequence = self.scheduler.requests[request_id, index]`,
-#   of which `sequence.num_tokens` tokens are known.
+# - Each chunk in `plan.chunks` is `(request_id, index, start, num_tokens)`. Its sequence is
+#   `sequence = self.scheduler.requests[request_id, index]`, of which `sequence.num_tokens` tokens are known.
 # - `self.sample(result, sequences)` draws one token for each of these sequences. Give it those whose **last known token** is
 #   computed now, in the order of the plan.
 #
@@ -137,7 +137,7 @@ predict("15.rollback", value=None)
 #
 # Small case: a prompt of 3 tokens with a budget of 2. The first chunk gives no token, the second gives one.
 
-# %% [markdown] lang="zh" en="3c0ca317"
+# %% [markdown] lang="zh" en="d72951c7"
 # ## 练习 15.1 - 执行一个计划
 #
 # 难度 3/5 · 重要性 5/5 · 15 分钟 · 大约 9 行
@@ -146,7 +146,7 @@ predict("15.rollback", value=None)
 #
 # - `self.backend.apply_ops(plan.cache_ops)` 搬动块。这要最先做：前向要读搬过来的内容。
 # - `self.build(plan)` 生成数组，`self.backend.execute(arrays)` 把所有 chunk 放在一起，只跑**一轮**前向。
-# - 一个 chunk 是 `(request_id, index, start, num_tokens)`。它所属的序列是 `sequence = self.scheduler.requests[request_id, index]`，这个序列已知的 token 有 `sequence.num_tokens` 个。
+# - `plan.chunks` 里的每个 chunk 是 `(request_id, index, start, num_tokens)`。它所属的序列是 `sequence = self.scheduler.requests[request_id, index]`，这个序列已知的 token 有 `sequence.num_tokens` 个。
 # - `self.sample(result, sequences)` 给传入的每个序列各采样一个 token。只传这样的序列：它的**最后一个已知 token** 正好在这一步算到。顺序和计划里的一样。
 #
 # 返回 `sample` 的返回值。计划里没有 chunk，就不跑前向，返回 `{}`。

@@ -10,6 +10,9 @@ import ipywidgets as W
 
 from mini_engine.course import figures
 
+UNCUT = "<style>.course-panel .widget-readout { max-width: none; flex-shrink: 0 }</style>"
+"""A slider's label keeps its end, such as the last letters of a GPU's name: widgets cut it at some 137 pixels."""
+
 
 class Panel(W.VBox):
     """A column of controls and one `W.HTML`.
@@ -30,7 +33,8 @@ class Panel(W.VBox):
         self._redraw()
         for control in self.controls.values():
             control.observe(self._on_change, names="value")
-        super().__init__([*self.controls.values(), self.view])
+        super().__init__([*self.controls.values(), self.view, W.HTML(UNCUT)])
+        self.add_class("course-panel")
 
     @property
     def values(self) -> dict[str, Any]:

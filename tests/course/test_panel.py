@@ -53,7 +53,8 @@ def test_readout_alt_and_picture_move_together(shown: Any) -> None:
 
 
 def test_one_html_beside_the_controls(shown: Any) -> None:
-    assert shown.children == (shown.controls["batch"], shown.controls["seq_len"], shown.view)
+    assert shown.children == (shown.controls["batch"], shown.controls["seq_len"], shown.view, shown.children[-1])
+    assert "max-width: none" in shown.children[-1].value  # else widgets cut the long labels of a slider
     assert isinstance(shown.view, W.HTML)
     assert all(control.continuous_update is False and control.description for control in shown.controls.values())
     assert shown.controls["seq_len"].description == "seq len"

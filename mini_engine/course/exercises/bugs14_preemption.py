@@ -125,7 +125,7 @@ WRONG = {
         AfterYou,
         "Two prompts of several chunks that do not fit together: max_num_batched_tokens=4, enable_prefix_caching=False.",
     ),
-    "keeps some free": Bug(_KeepsSomeFree, "How many preemptions are there when all fit?"),
+    "keeps some free": Bug(_KeepsSomeFree, "A pool in which all only just fit: how many preemptions are there?"),
     "the first goes": Bug(_TheFirstGoes, "Who is preempted: the one that started first, or last?"),
     "the copies are dropped": Bug(
         DropsTheCopies, "A sequence that shares a block copies it before it writes: n=2 in a pool with room."

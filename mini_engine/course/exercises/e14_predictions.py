@@ -7,7 +7,7 @@ from mini_engine.course.panels.p14_preemption import GB, times
 
 FULL = Prediction(
     "14.full",
-    "Two prompts of 100 tokens, which share nothing, start together in a pool of 20 blocks of 16. How many tokens has each been answered when a block is lacking?",
+    "Two prompts of 100 tokens, which share nothing, start together in a pool of 20 blocks of 16. How many tokens of its answer has each got when a block is lacking?",
     20 // 2 * 16 - 100 + 1,
     "tokens",
     mistakes=[
