@@ -9,7 +9,6 @@ has one translation in the whole course: ValueError otherwise.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections.abc import Iterable
@@ -21,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 
 from tools.lessons.build import sources  # noqa: E402
 from tools.lessons.source import Lesson, read_lesson  # noqa: E402
-from tools.marks import between  # noqa: E402
+from tools.marks import between, bring_up_to_date, only_compares  # noqa: E402
 
 HEAD = "| term | Chinese |"
 PAGE = Path("docs", "glossary.md")
@@ -89,17 +88,9 @@ def page(root: Path = ROOT) -> str:
 
 
 def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
-    """Exit status: 0 written or up to date, 1 with --check when it is not."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare instead of writing")
-    options = parser.parse_args(argv)
-    made, path = page(root), root / PAGE
-    if path.read_text(encoding="utf-8") == made:
-        return 0
-    print(PAGE)
-    if not options.check:
-        path.write_text(made, encoding="utf-8")
-    return 1 if options.check else 0
+    """Exit status: 0 written or up to date, 1 with --check when a page is not."""
+    check = only_compares(argv, __doc__)
+    return bring_up_to_date({root / PAGE: page(root)}, root, check=check)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ A table says what its JSON says, with the command, the machine and the date unde
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tools.marks import between  # noqa: E402
+from tools.marks import between, bring_up_to_date, only_compares  # noqa: E402
 
 PEERS = {
     "mini_engine": "mini_engine",
@@ -177,17 +176,10 @@ def pages(root: Path = ROOT) -> dict[Path, str]:
     }
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
     """Exit status: 0 written or up to date, 1 with --check when a page is not."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare instead of writing")
-    options = parser.parse_args(argv)
-    old = {path: text for path, text in pages().items() if path.read_text(encoding="utf-8") != text}
-    for path, text in old.items():
-        print(path.relative_to(ROOT))
-        if not options.check:
-            path.write_text(text, encoding="utf-8")
-    return 1 if options.check and old else 0
+    check = only_compares(argv, __doc__)
+    return bring_up_to_date(pages(root), root, check=check)
 
 
 if __name__ == "__main__":

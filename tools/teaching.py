@@ -9,7 +9,6 @@ the mutants that the checks are tested with.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from mini_engine.course.exercise import Exercise, Prediction  # noqa: E402
 from mini_engine.course.exercises import find  # noqa: E402
 from tools.lessons.build import sources  # noqa: E402
 from tools.lessons.source import Lesson, read_lesson  # noqa: E402
-from tools.marks import between  # noqa: E402
+from tools.marks import between, bring_up_to_date, only_compares  # noqa: E402
 
 MINUTES = re.compile(r"^(\d+) to (\d+) minutes[^·\n]* · (.*)$", re.M)
 EFFORT = re.compile(r"^Difficulty (\d)/5 · importance (\d)/5 · (\d+) minutes", re.M)
@@ -208,16 +207,8 @@ def pages(root: Path) -> dict[Path, str]:
 
 def main(argv: list[str] | None = None, root: Path = ROOT) -> int:
     """Exit status: 0 written or up to date, 1 with --check when a page is not."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare instead of writing")
-    options = parser.parse_args(argv)
-    made = pages(root)
-    old = [path for path, text in made.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    for path in old:
-        print(path.relative_to(root))
-        if not options.check:
-            path.write_text(made[path], encoding="utf-8")
-    return 1 if options.check and old else 0
+    check = only_compares(argv, __doc__)
+    return bring_up_to_date(pages(root), root, check=check)
 
 
 if __name__ == "__main__":
